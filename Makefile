@@ -1,0 +1,37 @@
+# fedeba_jax: `make demo` shows it working, `make test` checks it.
+PYTHON ?= python3
+VENV   ?= .venv
+RUN     = $(VENV)/bin/python
+OUT    ?= runs/demo
+
+.PHONY: help demo test test-slow lint data bench clean
+help:            ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+# A stamp per extra: installs happen once, and again when setup.cfg changes.
+$(VENV)/.stamp-%: setup.cfg pyproject.toml
+	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check -e ".[$*]"
+	@touch $@
+
+demo: $(VENV)/.stamp-plot  ## train FedAvg, FedEBA+ and Prac-FedEBA+ on embedded images; table and picture
+	$(RUN) -m experiments.demo --out=$(OUT)
+
+test: $(VENV)/.stamp-test  ## the suite (CPU, under 10 minutes)
+	$(RUN) -m pytest
+
+test-slow: $(VENV)/.stamp-test  ## the checks that take minutes
+	$(RUN) -m pytest -m slow
+
+lint: $(VENV)/.stamp-test  ## ruff and mypy
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+
+data: $(VENV)/.stamp-images  ## fetch a dataset through the package clients: make data DATASET=fashion_mnist
+	$(RUN) -m experiments.fetch --dataset=$(DATASET)
+
+bench: $(VENV)/.stamp-bench  ## rounds per second beside a PyTorch loop, interleaved
+	$(RUN) -m benchmarks.round_throughput
+
+clean:           ## remove what these targets made, except data and runs
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
