@@ -138,7 +138,7 @@ def test_angle_golden():
     assert angle_degrees([0.5, 1.0, 2.0]) == pytest.approx(28.12550570, abs=1e-8)
 
 
-@pytest.mark.parametrize("losses", [[0.1] * 7, [0.0, 0.0], [2.3]])
+@pytest.mark.parametrize("losses", [[0.1] * 3, [0.1] * 7, [0.0, 0.0], [2.3]])
 def test_angle_of_equal_losses_is_exactly_zero(losses):
     assert angle_degrees(losses) == 0.0
 
@@ -245,11 +245,12 @@ def test_prac_by_hand():
     assert by_hand(prac_fedeba_plus, CLOSED) == pytest.approx(0.09375, abs=1e-12)
 
 
-def test_equal_losses_do_not_open_the_gate_at_zero():
-    trace = fedeba_plus(toy(steps=2), tau=1e15, alpha=0.5, theta=0.0)
+@pytest.mark.parametrize(("algorithm", "closed"), [(fedeba_plus, 0.3125), (prac_fedeba_plus, 0.09375)])
+def test_equal_losses_do_not_open_the_gate_at_zero(algorithm, closed):
+    trace = algorithm(toy(steps=2), tau=1e15, alpha=0.5, theta=0.0)
     assert trace.diagnostics[0]["angle"] == 0.0
     assert trace.diagnostics[0]["gate"] is False
-    assert result(trace) == pytest.approx(0.3125, abs=1e-12)
+    assert result(trace) == pytest.approx(closed, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -265,10 +266,19 @@ def test_fair_gradient_by_hand(sizes, prior, expected):
     assert result(trace) == pytest.approx(expected, abs=1e-12)
 
 
-def test_fedavg_align_by_hand():
-    # As above, alpha = 1/2: directions -0.625 and 3.875, averaged with equal weights.
-    trace = fedavg_align(toy(start=1.0), tau=10.5 / np.log(3), alpha=0.5, theta=0.0)
-    assert result(trace) == pytest.approx(1 - 1.625 / 4, abs=1e-12)
+@pytest.mark.parametrize(("weighting", "direction"), [("uniform", 1.625), ("examples", 0.5)])
+def test_fedavg_align_by_hand(weighting, direction):
+    # As above without a prior, alpha = 1/2: directions -0.625 and 3.875, averaged by FedAvg's weights.
+    problem = toy(start=1.0, sizes=(3, 1))
+    trace = fedavg_align(problem, tau=10.5 / np.log(3), alpha=0.5, theta=0.0, weighting=weighting)
+    assert result(trace) == pytest.approx(1 - direction / 4, abs=1e-12)
+
+
+def test_prac_weights_by_hand():
+    # As above, one step: models 2 and -0.25 with losses 0 and 7.03125, updates 1 and -1.25.
+    # alpha = 1 leaves p~ = (1/4, 3/4), of the losses before: 0.25 - 0.9375.
+    trace = prac_fedeba_plus(toy(start=1.0), tau=10.5 / np.log(3), alpha=1.0, theta=0.0)
+    assert result(trace) == pytest.approx(1 - 0.6875, abs=1e-12)
 
 
 def test_one_step_mean_of_a_closed_gate_is_by_examples():
@@ -400,13 +410,25 @@ def test_zero_rate_is_a_fixed_point(name):
     assert norm(subtract(trace.params[-1], problem.params)) == 0.0
 
 
+@pytest.mark.parametrize("theta", [OPEN, CLOSED])
 @pytest.mark.parametrize("name", TWINS)
-def test_rate_is_that_of_the_round(name):
+def test_rate_is_that_of_the_round(name, theta):
     """Equal clients with a constant gradient move by -(eta_0 + eta_1) times it, whatever their weights."""
     rows = np.array([(1.0, 2.0)] * 2)
     problem = full_batch_problem(rows, (1, 3), [1.0, 2.0], None, 1, linear_loss, linear_gradient, rounds=2)
     problem.learning_rate = lambda t: [0.1, 0.02][t]
-    np.testing.assert_allclose(result(TWINS[name](problem, **REQUIRED[name])), [1 - 0.12, 2 - 0.24])
+    options = {**REQUIRED[name], "theta": theta} if "theta" in REQUIRED[name] else REQUIRED[name]
+    np.testing.assert_allclose(result(TWINS[name](problem, **options)), [1 - 0.12, 2 - 0.24])
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_rounds_compose(name):
+    """No twin here keeps a state: the last round alone, from the model before it, ends in the same model."""
+    problem, last = classification(rounds=2), classification(rounds=2)
+    both = TWINS[name](problem, **REQUIRED[name])
+    last.params, last.cohorts, last.batches = both.params[0], last.cohorts[1:], last.batches[1:]
+    last.learning_rate = lambda t: problem.learning_rate(t + 1)
+    assert_same(both, TWINS[name](last, **REQUIRED[name]), atol=0)
 
 
 @pytest.mark.parametrize("name", ["fedeba_plus", "prac_fedeba_plus", "fedavg_align"])
