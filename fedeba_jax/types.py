@@ -47,12 +47,23 @@ class Federation(NamedTuple):
     count: jax.Array  # [M] int32
 
 
+class TestSet(NamedTuple):
+    """Held-out examples by client, and the same as one flat list: evaluation runs over the list."""
+
+    __test__ = False  # not a test case, whatever pytest thinks of its name
+
+    federation: Federation
+    example: jax.Array  # [E] rows of federation.x
+    owner: jax.Array  # [E] client of each; M marks padding
+
+
 class Sizes(NamedTuple):
     """What is static about a federation and its cohorts."""
 
     num_clients: int
     cohort_size: int
     capacity: int
+    model_size: int  # numbers in one model
 
 
 class Shard(NamedTuple):

@@ -1,0 +1,56 @@
+"""What methods with one global model have in common: no client state, x_t evaluated for everybody."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedeba_jax import weights
+from fedeba_jax.cohort import Cohort
+from fedeba_jax.server import Server, ServerState
+from fedeba_jax.types import Algorithm, Info, Key, Mixture, Params, Sizes, State
+
+WEIGHTINGS = ("examples", "uniform")
+PRIORS = ("none", "examples")
+
+
+def one_model(server: Server, update: Callable[[ServerState, Cohort], tuple[ServerState, Info]]) -> Algorithm:
+    """An algorithm whose whole state is the server's."""
+
+    def init(key: Key, init_params: Callable[[Key], Params], sizes: Sizes) -> State:
+        return State(server.init(init_params(key), sizes), ())
+
+    def stateless(state: ServerState, cohort: Cohort) -> tuple[ServerState, Any, Info]:
+        state, info = update(state, cohort)
+        return state, (), info
+
+    def personalize(state: ServerState, client_state: Any) -> Mixture:
+        return Mixture(jax.tree.map(lambda leaf: leaf[None], state.params), jnp.ones((1,)))
+
+    return Algorithm(init, stateless, lambda state: {"global": state.params}, personalize)
+
+
+def client_weights(cohort: Cohort, weighting: str) -> jax.Array:
+    """FedAvg's weights: by number of examples (uniform for equal shards), or uniform."""
+    _check("weighting", weighting, WEIGHTINGS)
+    return weights.by_examples(cohort.num_examples) if weighting == "examples" else weights.uniform(cohort.size)
+
+
+def size_prior(cohort: Cohort, prior: str) -> jax.Array | None:
+    """The prior of the entropy-based weights: none, or the share of examples."""
+    _check("prior", prior, PRIORS)
+    return weights.by_examples(cohort.num_examples) if prior == "examples" else None
+
+
+def diagnose(p: jax.Array, losses: jax.Array | None = None) -> Info:
+    """Diagnostics of a round: the spread of losses, and how even the weights are."""
+    info = {"weight_entropy": weights.entropy(p), "weight_max": p.max()}
+    if losses is not None:
+        info |= {"loss_mean": losses.mean(), "loss_min": losses.min(), "loss_max": losses.max()}
+    return info
+
+
+def _check(name: str, value: str, valid: tuple[str, ...]) -> None:
+    if value not in valid:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(valid)}")

@@ -1,0 +1,38 @@
+"""FedAvg and FedSGD (McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks ...")."""
+
+import dataclasses
+
+from fedeba_jax import tree
+from fedeba_jax.algorithms.common import client_weights, diagnose, one_model
+from fedeba_jax.cohort import Cohort
+from fedeba_jax.local import LocalTraining
+from fedeba_jax.server import Server, ServerState
+from fedeba_jax.types import Algorithm, Info
+
+
+def fedavg(local: LocalTraining, server: Server, *, weighting: str = "examples") -> Algorithm:
+    """x_{t+1} = x_t + sum_i p_i Delta_i with p_i = N_i / sum_j N_j.
+
+    Args:
+      local: local training.
+      server: server optimizer.
+      weighting: "examples" (equal shards make it uniform) or "uniform", p_i = 1/n.
+    """
+
+    def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
+        reply = cohort.ask(local.reporting("delta").train, state.params)
+        p = client_weights(cohort, weighting)
+        return server.descend(state, tree.weighted_sum(reply.delta, p)), diagnose(p)
+
+    return one_model(server, update)
+
+
+def fedsgd(local: LocalTraining, server: Server, *, weighting: str = "examples") -> Algorithm:
+    """FedAvg with one step on the whole local set: x_{t+1} = x_t - eta_L sum_i p_i grad F_i(x_t).
+
+    Args:
+      local: local training; its steps, epochs and batch size are replaced.
+      server: server optimizer.
+      weighting: as in `fedavg`.
+    """
+    return fedavg(dataclasses.replace(local, steps=1, epochs=None, batch_size=None), server, weighting=weighting)

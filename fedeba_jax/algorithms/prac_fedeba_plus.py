@@ -1,0 +1,56 @@
+"""Prac-FedEBA+ (Wang et al., Algorithm 2): FedEBA+ at FedAvg's communication.
+
+Notes:
+  The fair gradient is estimated from the updates themselves, so the aligned update with the gate
+  open is exactly (1 - alpha) sum p_i Delta_i + alpha sum p~_i Delta_i for equal numbers of steps.
+  The x_{t,K-1} of the algorithm's closed-gate line is read as x_{t,K}.
+"""
+
+import jax.numpy as jnp
+
+from fedeba_jax import tree
+from fedeba_jax.algorithms.common import diagnose, one_model, size_prior
+from fedeba_jax.cohort import Cohort
+from fedeba_jax.local import LocalTraining, LocalUpdate
+from fedeba_jax.schedules import as_schedule
+from fedeba_jax.server import Server, ServerState
+from fedeba_jax.types import Algorithm, Client, Info, Params, Scalar
+from fedeba_jax.weights import by_examples, entropy_based, fairness_angle
+
+
+def prac_fedeba_plus(
+    local: LocalTraining,
+    server: Server,
+    *,
+    tau: Scalar = 1.0,
+    alpha: Scalar = 0.9,
+    theta: Scalar = 0.0,
+    prior: str = "none",
+) -> Algorithm:
+    """Entropy-based aggregation, aligned at the server from one upload a client.
+
+    Args:
+      local: local training.
+      server: server optimizer.
+      tau: temperature of both softmaxes, a number or a schedule.
+      alpha: strength of the alignment, in [0, 1]; 0 is FedEBA.
+      theta: fair angle in degrees: a larger angle of the losses opens the gate.
+      prior: of both softmaxes: "none" or "examples".
+    """
+    reporting = local.reporting("delta", "loss")
+
+    def train(client: Client, x: Params) -> tuple[LocalUpdate, jnp.ndarray]:
+        return reporting.train(client, x), local.loss(client, x)
+
+    def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
+        reply, losses = cohort.ask(train, state.params)  # lines 6-12
+        temperature, q = as_schedule(tau)(cohort.round), size_prior(cohort, prior)
+        p, p_fair = entropy_based(reply.loss, temperature, q), entropy_based(losses, temperature, q)
+        steps = local.num_steps(cohort.num_examples).astype(p.dtype)
+        angle = fairness_angle(losses)
+        unfair = angle > theta  # line 13
+        aligned = jnp.where(unfair, p @ steps * p_fair, by_examples(cohort.num_examples)) / steps  # 14, 19
+        delta = tree.weighted_sum(reply.delta, (1 - alpha) * p + alpha * aligned)  # lines 15-16, 20
+        return server.descend(state, delta), {**diagnose(p, losses), "angle": angle, "gate": unfair}
+
+    return one_model(server, update)

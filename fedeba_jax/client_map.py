@@ -1,0 +1,159 @@
+"""How the client axis runs: values with the type of `jax.vmap`.
+
+Which to use: `jax.vmap` on a GPU or TPU; `chunked(size)` there when a cohort does not fit the memory;
+on a CPU `sharded(mesh, mapped)`, one host device a core, each with its clients one at a time, which
+keeps a client's model in the cache; `mapped` for the least memory. The run axis of a sweep takes the
+same values. All give the same results; algorithms cannot tell them apart.
+
+Arguments are mapped over axis 0 or, with `in_axes` None, shared; `in_axes` has an entry an argument.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from fedeba_jax.types import ClientMap
+
+AXIS = "clients"
+
+
+def mapped(function: Callable[..., Any], in_axes: int | None | Sequence[int | None] = 0) -> Callable[..., Any]:
+    """One row at a time (`lax.map`)."""
+
+    def call(*args: Any) -> Any:
+        axes = _axes(in_axes, args)
+
+        def one(row: tuple[Any, ...]) -> Any:
+            return function(*_merge(axes, row, args))
+
+        return jax.lax.map(one, _mapped_args(axes, args))
+
+    return call
+
+
+def chunked(size: int) -> ClientMap:
+    """`size` rows at a time under vmap, chunk after chunk: memory bounded by the chunk."""
+
+    def transform(function: Callable[..., Any], in_axes: int | None | Sequence[int | None] = 0) -> Callable:
+        def call(*args: Any) -> Any:
+            axes = _axes(in_axes, args)
+            count = _length(axes, args)
+            if count <= size:
+                return jax.vmap(function, in_axes=axes)(*args)
+            args = _pad(axes, args, math.ceil(count / size) * size)
+            folded = _over_mapped(axes, args, lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]))
+            replies = mapped(jax.vmap(function, in_axes=axes), axes)(*folded)
+            return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], replies)
+
+        return call
+
+    return transform
+
+
+def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
+    """Rows split over the devices of a one-axis mesh, `inner` over the rows of each."""
+    shards = mesh.devices.size
+    axis = mesh.axis_names[0]
+
+    def transform(function: Callable[..., Any], in_axes: int | None | Sequence[int | None] = 0) -> Callable:
+        def call(*args: Any) -> Any:
+            axes = _axes(in_axes, args)
+            count = _length(axes, args)
+            args = _pad(axes, args, math.ceil(count / shards) * shards)
+            specs = tuple(PartitionSpec() if a is None else PartitionSpec(axis) for a in axes)
+            body = jax.shard_map(
+                inner(function, in_axes=axes),
+                mesh=mesh, in_specs=specs, out_specs=PartitionSpec(axis), check_vma=False,
+            )  # fmt: skip
+            return jax.tree.map(lambda leaf: leaf[:count], body(*args))
+
+        return call
+
+    transform.shards = shards  # type: ignore[attr-defined]
+    return transform
+
+
+def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Array, rows: Any, *shared: Any) -> Any:
+    """sum_i weights_i function(rows_i, *shared), accumulated row by row: results are never stacked.
+
+    A sharded map accumulates its rows on each device and then adds up the devices' sums.
+    """
+    groups = getattr(client_map, "shards", 1)
+    count = weights.shape[0]
+    padded = math.ceil(count / groups) * groups
+    weights = jnp.concatenate([weights, jnp.zeros((padded - count,), weights.dtype)])
+    (rows,) = _pad((0,), (rows,), padded)
+    weights, rows = jax.tree.map(lambda leaf: leaf.reshape(groups, -1, *leaf.shape[1:]), (weights, rows))
+
+    def group(weights: jax.Array, rows: Any, *shared: Any) -> Any:
+        def add(total: Any, weighted_row: Any) -> tuple[Any, None]:
+            weight, row = weighted_row
+            value = function(row, *shared)
+            return jax.tree.map(lambda t, v: t + weight.astype(v.dtype) * v, total, value), None
+
+        value = jax.eval_shape(function, jax.tree.map(lambda leaf: leaf[0], rows), *shared)
+        zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), value)
+        return jax.lax.scan(add, zeros, (weights, rows))[0]
+
+    sums = client_map(group, in_axes=(0, 0) + (None,) * len(shared))(weights, rows, *shared)
+    return jax.tree.map(lambda leaf: leaf.sum(0), sums)
+
+
+def device_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """A one-axis mesh over the given (default: all) devices."""
+    devices = jax.devices() if devices is None else devices
+    return Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """Where shared arrays belong: a copy a device, made once rather than in every call."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def auto(backend: str | None = None) -> ClientMap:
+    """The fastest map of the backend, as measured: vmap on accelerators, sharded `mapped` on CPUs."""
+    if (backend or jax.default_backend()) != "cpu":
+        return jax.vmap
+    return sharded(device_mesh()) if jax.device_count() > 1 else mapped
+
+
+def _axes(in_axes: int | None | Sequence[int | None], args: tuple[Any, ...]) -> tuple[int | None, ...]:
+    axes = (in_axes,) * len(args) if in_axes is None or isinstance(in_axes, int) else tuple(in_axes)
+    if len(axes) != len(args) or any(a not in (0, None) for a in axes):
+        raise ValueError(f"in_axes={in_axes}: give 0 or None for each of the {len(args)} arguments")
+    return axes
+
+
+def _mapped_args(axes: tuple[int | None, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(arg for a, arg in zip(axes, args, strict=True) if a == 0)
+
+
+def _merge(axes: tuple[int | None, ...], row: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    rows = iter(row)
+    return tuple(arg if a is None else next(rows) for a, arg in zip(axes, args, strict=True))
+
+
+def _over_mapped(axes: tuple[int | None, ...], args: tuple[Any, ...], leaf_function: Callable) -> tuple[Any, ...]:
+    return tuple(
+        arg if a is None else jax.tree.map(leaf_function, arg) for a, arg in zip(axes, args, strict=True)
+    )
+
+
+def _length(axes: tuple[int | None, ...], args: tuple[Any, ...]) -> int:
+    return int(jax.tree.leaves(_mapped_args(axes, args))[0].shape[0])
+
+
+def _pad(axes: tuple[int | None, ...], args: tuple[Any, ...], length: int) -> tuple[Any, ...]:
+    """Repeat the last row up to `length`; the caller drops the extra replies."""
+
+
+    def pad(leaf: jax.Array) -> jax.Array:
+        missing = length - leaf.shape[0]
+        return jnp.concatenate([leaf] + [leaf[-1:]] * missing) if missing else leaf
+
+    return _over_mapped(axes, args, pad)

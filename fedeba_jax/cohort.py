@@ -1,0 +1,148 @@
+"""The sampled clients of a round, and the only door to their data.
+
+`ask` sends something down to every client, lets it compute, and brings the replies up; what passes
+is counted from the shapes of the trees themselves:
+
+- a tree that was sent down already in this round (the same arrays, as x_t) is not sent again;
+- a reply counts what it holds; fields that are None are not there;
+- an exchange with `when` false costs nothing, nor does sending on what it would have brought;
+- an *exchange* is an ask whose reply holds as many numbers as the model or more.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedeba_jax import tree
+from fedeba_jax.client_map import map_sum
+from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, Scalar, Shard
+
+Gate = bool | jax.Array
+
+
+class Cohort:
+    """n clients of one round; made by `run_round`, used by `Algorithm.update`, then read for its `traffic`."""
+
+    def __init__(
+        self,
+        *,
+        id: jax.Array,  # [n]
+        key: Key,  # for the server's own randomness
+        client_keys: Key,  # [n]
+        state: Any,  # [n, ...]
+        round: jax.Array,
+        federation: Federation,
+        client_map: ClientMap,
+        model_size: int,
+    ) -> None:
+        self.id, self.key, self.state, self.round = id, key, state, round
+        self._rows = (id, client_keys, state)
+        self._federation = federation
+        self._map = client_map
+        self._model_size = model_size
+        self._sent: dict[int, tuple[jax.Array, Scalar]] = {}  # leaf -> how far it was sent (0, 1 or traced)
+        self._gates: dict[int, tuple[jax.Array, Gate]] = {}  # reply leaf -> the `when` of its exchange
+        self._traffic: Info = {
+            name: jnp.zeros((), jnp.int32)
+            for name in ("floats_down", "bytes_down", "floats_up", "bytes_up", "exchanges")
+        }
+
+    @property
+    def size(self) -> int:
+        return self.id.shape[0]
+
+    @property
+    def num_examples(self) -> jax.Array:
+        """N_i of the cohort's clients, [n]: known to the server from enrolment."""
+        return self._federation.count[self.id]
+
+    @property
+    def traffic(self) -> Info:
+        """Numbers and bytes, down and up, of *one client*, and exchanges, so far in this round."""
+        return self._traffic
+
+    def ask(self, compute: Callable[..., Any], *broadcast: Any, when: Gate = True, **context: Any) -> Any:
+        """Every client's `compute(client, *broadcast, **context)`, stacked [n, ...].
+
+        Args:
+          compute: what a client does, written for one client.
+          *broadcast: what is sent down, the same for all.
+          when: the exchange happens only if true; zeros otherwise.
+          **context: sent down as well, by name.
+        """
+
+        def exchange(sent: Any) -> Any:
+            one = self._map(_reply(compute), in_axes=(0, None, None, None))
+            return one(self._rows, self.round, self._federation, sent)
+
+        return self._gated(exchange, (broadcast, context), when, replies=self.size)
+
+    def ask_sum(
+        self, compute: Callable[..., Any], weights: jax.Array, *broadcast: Any, when: Gate = True, **context: Any
+    ) -> Any:
+        """sum_i weights_i reply_i, accumulated client by client: replies are never stacked."""
+
+        def exchange(sent: Any) -> Any:
+            return map_sum(
+                self._map, _reply(compute), weights, self._rows, self.round, self._federation, sent
+            )
+
+        return self._gated(exchange, (broadcast, context), when, replies=1)
+
+    def _gated(self, exchange: Callable[[Any], Any], sent: Any, when: Gate, *, replies: int) -> Any:
+        if when is True:
+            reply = exchange(sent)
+        else:
+            zeros = tree.zeros_like(jax.eval_shape(exchange, sent))
+            reply = jax.lax.cond(when, exchange, lambda _: zeros, sent)
+        self._count(sent, reply, when, replies)
+        return reply
+
+    def _count(self, sent: Any, reply: Any, when: Gate, replies: int) -> None:
+        down_floats, down_bytes = [], []
+        for leaf in jax.tree.leaves(sent):
+            leaf_when = self._gates.get(id(leaf), (leaf, True))[1]
+            now = _both(when, leaf_when)
+            before = self._sent.get(id(leaf), (leaf, 0))[1]
+            self._sent[id(leaf)] = (leaf, _larger(before, now))
+            new = _larger(before, now) - before
+            down_floats.append(new * jnp.size(leaf))
+            down_bytes.append(new * jnp.size(leaf) * jnp.result_type(leaf).itemsize)
+        for leaf in jax.tree.leaves(reply):
+            self._gates[id(leaf)] = (leaf, when)
+        is_open = _number(when)
+        up = tree.size(reply) // replies
+        passed = {
+            "floats_down": sum(down_floats),
+            "bytes_down": sum(down_bytes),
+            "floats_up": is_open * up,
+            "bytes_up": is_open * (tree.num_bytes(reply) // replies),
+            "exchanges": is_open * int(up >= self._model_size),
+        }
+        self._traffic = {name: self._traffic[name] + amount for name, amount in passed.items()}
+
+
+def _reply(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """`compute` as a function of a client's row, the round, the federation and what was sent."""
+
+    def function(row: Any, round_: jax.Array, federation: Federation, sent: Any) -> Any:
+        id_, key, state = row
+        data = Shard(federation.x, federation.y, federation.index[id_], federation.count[id_])
+        broadcast, context = sent
+        return compute(Client(id_, key, data, state, round_), *broadcast, **context)
+
+    return function
+
+
+def _number(gate: Gate) -> Any:
+    return int(gate) if isinstance(gate, bool) else jnp.asarray(gate, jnp.int32)
+
+
+def _both(a: Gate, b: Gate) -> Any:
+    return _number(a) * _number(b)
+
+
+def _larger(a: Any, b: Any) -> Any:
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)

@@ -1,0 +1,77 @@
+"""Scores of all clients on their own held-out data: of a shared model, or of each client's own."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedeba_jax.client_map import map_sum
+from fedeba_jax.local import as_input
+from fedeba_jax.types import Algorithm, ClientMap, Params, State, TestSet
+
+Apply = Callable[[Params, jax.Array], jax.Array]
+
+
+class Scores(NamedTuple):
+    """Per client: percent of its held-out examples classified correctly, and mean cross-entropy."""
+
+    accuracy: jax.Array  # [M]
+    loss: jax.Array  # [M]
+
+
+def score_model(
+    apply: Apply, params: Params, test: TestSet, *, client_map: ClientMap, block: int = 1000
+) -> Scores:
+    """Scores of one model for all clients: flat over the test set, then a segment sum by client."""
+    num_clients = test.federation.count.shape[0]
+    blocks = max(1, math.ceil(test.example.shape[0] / block))
+    block = math.ceil(test.example.shape[0] / blocks)
+    missing = blocks * block - test.example.shape[0]
+    example = jnp.concatenate([test.example, jnp.zeros((missing,), test.example.dtype)])
+    owner = jnp.concatenate([test.owner, jnp.full((missing,), num_clients, test.owner.dtype)])
+
+    def sums(row: Any, params: Params, x: jax.Array, y: jax.Array) -> Scores:
+        example, owner = row
+        correct, loss = _judge(jax.nn.log_softmax(apply(params, as_input(x[example]))), y[example])
+        return Scores(*(jax.ops.segment_sum(v, owner, num_clients) for v in (correct, loss)))
+
+    rows = (example.reshape(blocks, block), owner.reshape(blocks, block))
+    total = map_sum(
+        client_map, sums, jnp.ones((blocks,)), rows, params, test.federation.x, test.federation.y
+    )
+    return _normalise(total, test.federation.count)
+
+
+def score_personal(
+    apply: Apply, algorithm: Algorithm, state: State, test: TestSet, *, client_map: ClientMap
+) -> Scores:
+    """Scores of each client's own prediction (`Algorithm.personalize`) on its own held-out data."""
+    federation = test.federation
+    num_clients, capacity = federation.index.shape
+
+    def one(row: Any, server: Any, x: jax.Array, y: jax.Array) -> Scores:
+        index, count, client_state = row
+        mixture = algorithm.personalize(server, client_state)
+        logits = jax.vmap(apply, in_axes=(0, None))(mixture.params, as_input(x[index]))  # [k, C, classes]
+        log_p = jax.nn.logsumexp(
+            jax.nn.log_softmax(logits), axis=0, b=mixture.weights[:, None, None].astype(logits.dtype)
+        )
+        mask = jnp.arange(capacity) < count
+        return Scores(*(jnp.where(mask, v, 0).sum() for v in _judge(log_p, y[index])))
+
+    rows = (federation.index, federation.count, state.clients)
+    total = client_map(one, in_axes=(0, None, None, None))(rows, state.server, federation.x, federation.y)
+    return _normalise(total, federation.count)
+
+
+def _judge(log_p: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    correct = (log_p.argmax(-1) == y).astype(log_p.dtype)
+    return correct, optax.softmax_cross_entropy_with_integer_labels(log_p, y)
+
+
+def _normalise(total: Scores, count: jax.Array) -> Scores:
+    count = jnp.maximum(count, 1)
+    return Scores(100 * total.accuracy / count, total.loss / count)

@@ -1,0 +1,51 @@
+"""What happens to a local gradient before the step: optax transformations with extra arguments.
+
+`LocalTraining.train` calls them with `params` (the current local model), `anchor` (the model the
+round began with), `num_steps` (this client's number of local steps) and what the algorithm sends
+along as context.
+"""
+
+from typing import Any
+
+import jax
+import optax
+
+from fedeba_jax import tree
+from fedeba_jax.types import Params, Scalar
+
+Transform = optax.GradientTransformationExtraArgs
+
+
+def _stateless(function: Any) -> Transform:
+    def update(gradient: Params, state: Any, params: Params = None, **context: Any) -> tuple[Params, Any]:
+        return function(gradient, params, **context), state
+
+    return Transform(lambda params: optax.EmptyState(), update)
+
+
+def blend(fair_scale: Scalar | None = None) -> Transform:
+    """h = (1 - a) grad + a c g~: FedEBA+'s aligned gradient (Algorithm 1, line 11).
+
+    g~ is the context's `target`, a its `weight` (alpha where the gate is open, else 0).
+
+    Args:
+      fair_scale: c; None is 1/K, which makes the fair part of a whole round one local step's worth.
+        1.0 is the literal reading of the paper.
+    """
+
+    def function(
+        gradient: Params, params: Params, *, target: Params, weight: Scalar, num_steps: jax.Array, **_: Any
+    ) -> Params:
+        c = 1.0 / num_steps if fair_scale is None else fair_scale
+        return jax.tree.map(lambda g, t: (1 - weight) * g + (weight * c) * t, gradient, target)
+
+    return _stateless(function)
+
+
+def proximal(mu: Scalar) -> Transform:
+    """grad + mu (z - x_t): the gradient of FedProx's (mu/2) |z - x_t|^2."""
+
+    def function(gradient: Params, params: Params, *, anchor: Params, **_: Any) -> Params:
+        return tree.add(gradient, tree.scale(mu, tree.subtract(params, anchor)))
+
+    return _stateless(function)

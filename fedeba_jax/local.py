@@ -1,0 +1,209 @@
+"""What a client can compute: losses, gradients, and K steps of SGD on its own data."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedeba_jax import tree
+from fedeba_jax.gradients import Transform
+from fedeba_jax.schedules import as_schedule
+from fedeba_jax.types import Batch, Client, Objective, Params, Scalar, Schedule, Shard
+
+
+class LocalUpdate(NamedTuple):
+    """A client's report; what was not asked for is None, is not computed and not sent."""
+
+    delta: Params = None  # x_K - x_0
+    first_delta: Params = None  # x_1 - x_0
+    loss: jax.Array | None = None  # F_i(x_K)
+
+
+class Batches(NamedTuple):
+    """Which of its examples a client visits: rows of its shard, [K, B], and which entries count."""
+
+    position: jax.Array
+    mask: jax.Array
+    num_steps: jax.Array  # K_i; steps beyond it are idle (they exist only with `epochs`)
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalTraining:
+    """Local SGD: x <- x - rate(round) * gradient(grad F_i(x; batch)), steps or epochs of it.
+
+    Batches come from a fresh permutation of the client's data; a smaller last batch is kept, then
+    the next permutation begins. A client with fewer examples than `batch_size` uses all of them in
+    every step.
+
+    Attributes:
+      objective: what is minimised.
+      learning_rate: a number, or a schedule by round.
+      steps: K, the same for every client.
+      epochs: if given, this many passes over each client's data instead of K steps.
+      batch_size: B; None takes the whole local set in every step.
+      gradient: what is done to a gradient before the step (`fedeba_jax.gradients`).
+      loss_on: "full" takes F_i over the whole local training set; "last_batch" over the last batch
+        of the round, which is cheap and noisy.
+      block: the most examples of one forward pass in full-data evaluations.
+      reports: fields of `LocalUpdate` that `train` returns.
+    """
+
+    objective: Objective
+    learning_rate: Scalar | Schedule
+    steps: int = 10
+    epochs: int | None = None
+    batch_size: int | None = 50
+    gradient: Transform = dataclasses.field(
+        default_factory=lambda: optax.with_extra_args_support(optax.identity())
+    )
+    loss_on: str = "full"
+    block: int = 600
+    reports: tuple[str, ...] = ("delta",)
+
+    def reporting(self, *fields: str) -> "LocalTraining":
+        """The same training with these fields in its reports."""
+        return dataclasses.replace(self, reports=fields)
+
+    def with_gradient(self, transform: Transform) -> "LocalTraining":
+        """The same training with one more transformation of the gradient."""
+        return dataclasses.replace(self, gradient=optax.chain(self.gradient, transform))
+
+    def num_steps(self, num_examples: jax.Array) -> jax.Array:
+        """K_i of a client with so many examples."""
+        if self.epochs is None:
+            return jnp.full_like(num_examples, self.steps)
+        return self.epochs * self._steps_per_epoch(num_examples)
+
+    def loss(self, client: Client, params: Params) -> jax.Array:
+        """F_i(params) over the local training set, or on the round's last batch (`loss_on`)."""
+
+        def objective(batch: Batch) -> jax.Array:
+            return self.objective(params, batch, client.key, client.round, False)
+
+        if self.loss_on == "last_batch":
+            batches = self.batches(client)
+            last = batches.num_steps - 1
+            return objective(gather(client.data, batches.position[last], batches.mask[last]))
+        return self._mean_over_data(client, objective)
+
+    def loss_and_grad(self, client: Client, params: Params) -> tuple[jax.Array, Params]:
+        """F_i and its gradient at params, over the whole local training set."""
+        return self._mean_over_data(client, self._value_and_grad(client, params, client.key))
+
+    def grad(self, client: Client, params: Params) -> Params:
+        return self.loss_and_grad(client, params)[1]
+
+    def train(self, client: Client, params: Params, **context: Any) -> LocalUpdate:
+        """K_i local steps from params.
+
+        Args:
+          client: whose data, key and round.
+          params: x_t, also the `anchor` of gradient transformations.
+          **context: further arguments of the gradient transformation.
+        """
+        rate = as_schedule(self.learning_rate)(client.round)
+        batches = self.batches(client)
+        anchor = params
+
+        def step(carry: Any, inputs: Any) -> tuple[Any, None]:
+            params, optimizer, k, position, mask = *carry, *inputs
+            key = jax.random.fold_in(client.key, k)
+            value_and_grad = self._value_and_grad(client, params, key)
+            if self.batch_size is None:
+                gradient = self._mean_over_data(client, value_and_grad)[1]
+            else:
+                gradient = value_and_grad(gather(client.data, position, mask))[1]
+            direction, optimizer = self.gradient.update(
+                gradient, optimizer, params, anchor=anchor, num_steps=batches.num_steps, **context
+            )
+            moved = jax.tree.map(lambda p, d: p - rate.astype(p.dtype) * d, params, direction)
+            if self.epochs is not None:  # a client that is done idles
+                moved = jax.tree.map(lambda new, old: jnp.where(k < batches.num_steps, new, old), moved, params)
+            return (moved, optimizer), None
+
+        carry = (params, self.gradient.init(params))
+        inputs = (jnp.arange(batches.position.shape[0]), batches.position, batches.mask)
+        first_delta = None
+        if "first_delta" in self.reports:  # the first step stands apart: no copy of it inside the loop
+            carry, _ = step(carry, jax.tree.map(lambda leaf: leaf[0], inputs))
+            first_delta = tree.subtract(carry[0], anchor)
+            inputs = jax.tree.map(lambda leaf: leaf[1:], inputs)
+        (trained, _), _ = jax.lax.scan(step, carry, inputs)
+        return LocalUpdate(
+            delta=tree.subtract(trained, anchor) if "delta" in self.reports else None,
+            first_delta=first_delta,
+            loss=self.loss(client, trained) if "loss" in self.reports else None,
+        )
+
+    def batches(self, client: Client) -> Batches:
+        """The round's batches of this client; they depend on its key and count alone."""
+        count, capacity = client.data.count, client.data.index.shape[0]
+        num_steps = self.num_steps(count)
+        if self.batch_size is None:
+            steps = self.steps if self.epochs is None else self.epochs
+            nothing = jnp.zeros((steps, 0), jnp.int32)
+            return Batches(nothing, nothing, num_steps)
+        batch_size = min(self.batch_size, capacity)
+        steps = self.steps if self.epochs is None else self.epochs * math.ceil(capacity / batch_size)
+        per_epoch = self._steps_per_epoch(count)
+        step = jnp.arange(steps)[:, None]
+        place = (step % per_epoch) * batch_size + jnp.arange(batch_size)  # within the epoch, [K, B]
+        slot = jnp.minimum(place, capacity - 1)
+
+        def epoch(e: jax.Array, position: jax.Array) -> jax.Array:
+            bits = jax.random.bits(jax.random.fold_in(client.key, e), (capacity,), jnp.uint32)
+            order = jnp.argsort(jnp.where(jnp.arange(capacity) < count, bits, ~jnp.uint32(0)))
+            return jnp.where(step // per_epoch == e, order[slot].astype(position.dtype), position)
+
+        # Whoever holds at most one batch needs no permutation beyond the first.
+        epochs = jnp.where(count <= batch_size, 1, -(-num_steps // per_epoch))
+        position = jax.lax.fori_loop(0, epochs, epoch, jnp.zeros((steps, batch_size), jnp.int32))
+        whole = jnp.minimum(jnp.arange(batch_size), jnp.maximum(count - 1, 0))
+        position = jnp.where(count <= batch_size, whole.astype(position.dtype), position)
+        return Batches(position, place < count, num_steps)
+
+    def _steps_per_epoch(self, num_examples: jax.Array) -> jax.Array:
+        if self.batch_size is None:
+            return jnp.ones_like(num_examples)
+        return jnp.maximum(1, -(-num_examples // self.batch_size))
+
+    def _value_and_grad(self, client: Client, params: Params, key: jax.Array) -> Callable[[Batch], Any]:
+        def function(batch: Batch) -> Any:
+            return jax.value_and_grad(self.objective)(params, batch, key, client.round, True)
+
+        return function
+
+    def _mean_over_data(self, client: Client, function: Callable[[Batch], Any]) -> Any:
+        """Mean over the client's examples of `function` (itself a mean over a batch), block by block."""
+        count, capacity = client.data.count, client.data.index.shape[0]
+        blocks = math.ceil(capacity / self.block)
+        size = math.ceil(capacity / blocks)
+
+        def batch(b: Any) -> Batch:
+            position = b * size + jnp.arange(size)
+            return gather(client.data, jnp.minimum(position, capacity - 1), position < count)
+
+        def add(b: jax.Array, total: Any) -> Any:
+            block = batch(b)
+            share = block.mask.sum() / count
+            return jax.tree.map(lambda t, v: t + share.astype(v.dtype) * v, total, function(block))
+
+        if blocks == 1:
+            return function(batch(0))
+        zeros = tree.zeros_like(jax.eval_shape(lambda: function(batch(0))))
+        return jax.lax.fori_loop(0, -(-count // size), add, zeros)
+
+
+def gather(shard: Shard, position: jax.Array, mask: jax.Array) -> Batch:
+    """The examples at these places of a client's shard."""
+    row = shard.index[position]
+    return Batch(as_input(shard.x[row]), shard.y[row], mask.astype(jnp.result_type(float)))
+
+
+def as_input(x: jax.Array) -> jax.Array:
+    """Stored bytes as a model takes them: uint8 becomes floats in [0, 1]."""
+    return x.astype(jnp.result_type(float)) / 255 if x.dtype == jnp.uint8 else x

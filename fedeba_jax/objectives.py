@@ -1,0 +1,24 @@
+"""What clients minimise: functions from a model to an `Objective`."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedeba_jax.types import Batch, Key, Model, Objective, Params
+
+
+def masked_mean(values: jax.Array, mask: jax.Array) -> jax.Array:
+    """Mean over the entries with mask 1; 0 if there are none."""
+    return jnp.vdot(values, mask) / jnp.maximum(mask.sum(), 1)
+
+
+def cross_entropy(model: Model) -> Objective:
+    """Mean cross-entropy of the model's logits."""
+
+    def objective(params: Params, batch: Batch, key: Key, round_: jax.Array, train: bool) -> jax.Array:
+        del key, round_, train
+        logits = model.apply(params, batch.x)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.y)
+        return masked_mean(losses, batch.mask.astype(losses.dtype))
+
+    return objective

@@ -1,0 +1,146 @@
+"""Rounds, runs and sweeps of runs, each a pure function that compiles to one program."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedeba_jax import client_map as client_maps
+from fedeba_jax import tree
+from fedeba_jax.cohort import Cohort
+from fedeba_jax.evaluate import Apply, Scores, score_model
+from fedeba_jax.types import Algorithm, ClientMap, Federation, Info, Key, Params, Sizes, State, TestSet
+
+
+def sizes_of(federation: Federation, init_params: Callable[[Key], Params], cohort_size: int) -> Sizes:
+    """The static sizes of a simulation."""
+    num_clients, capacity = federation.index.shape
+    if not 1 <= cohort_size <= num_clients:
+        raise ValueError(f"cohort_size={cohort_size} is not between 1 and num_clients={num_clients}")
+    model = jax.eval_shape(init_params, jax.random.key(0))
+    return Sizes(num_clients, cohort_size, capacity, tree.size(model))
+
+
+def sample(key: Key, sizes: Sizes) -> jax.Array:
+    """Ids of a cohort: uniform without replacement; everybody, in order, at full participation."""
+    if sizes.cohort_size == sizes.num_clients:
+        return jnp.arange(sizes.num_clients)
+    return jax.random.permutation(key, sizes.num_clients)[: sizes.cohort_size]
+
+
+def run_round(
+    algorithm: Algorithm,
+    federation: Federation,
+    state: State,
+    key: Key,
+    round_: jax.Array,
+    *,
+    sizes: Sizes,
+    client_map: ClientMap,
+) -> tuple[State, Info]:
+    """One round: sample a cohort, let the algorithm update, write the cohort's state back.
+
+    All randomness comes from `fold_in(key, round)`, a client's from a further `fold_in` of its id,
+    so results do not depend on chunks of rounds, on the order of the cohort or on the client map.
+    """
+    sampling, clients, server = jax.random.split(jax.random.fold_in(key, round_), 3)
+    ids = sample(sampling, sizes)
+    cohort = Cohort(
+        id=ids,
+        key=server,
+        client_keys=jax.vmap(jax.random.fold_in, in_axes=(None, 0))(clients, ids),
+        state=tree.rows(state.clients, ids),
+        round=round_,
+        federation=federation,
+        client_map=client_map,
+        model_size=sizes.model_size,
+    )
+    server_state, cohort_state, info = algorithm.update(state.server, cohort)
+    clients_state = tree.set_rows(state.clients, ids, cohort_state)
+    finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(algorithm.models(server_state))]
+    info = {**info, **cohort.traffic, "cohort": ids, "finite": jnp.stack(finite).all()}
+    return State(server_state, clients_state), info
+
+
+def run_rounds(
+    algorithm: Algorithm,
+    federation: Federation,
+    state: State,
+    key: Key,
+    start: jax.Array | int,
+    *,
+    rounds: int,
+    sizes: Sizes,
+    client_map: ClientMap,
+) -> tuple[State, Info]:
+    """Rounds start, start + 1, ... as one scan; info is stacked [rounds, ...]."""
+
+    def body(state: State, round_: jax.Array) -> tuple[State, Info]:
+        return run_round(algorithm, federation, state, key, round_, sizes=sizes, client_map=client_map)
+
+    return jax.lax.scan(body, state, start + jnp.arange(rounds))
+
+
+def simulate(
+    algorithm: Algorithm,
+    federation: Federation,
+    init_params: Callable[[Key], Params],
+    key: Key,
+    *,
+    sizes: Sizes,
+    rounds: int,
+    eval_every: int,
+    test: TestSet,
+    apply: Apply,
+    client_map: ClientMap = client_maps.mapped,
+    init_key: Key | None = None,
+) -> tuple[State, Info, dict[str, Scores]]:
+    """A whole run: rounds / eval_every chunks of rounds, each followed by an evaluation.
+
+    Args:
+      algorithm: from a factory of `fedeba_jax.ALGORITHMS`.
+      federation: the training data.
+      init_params: key -> x_0.
+      key: randomness of sampling and training.
+      sizes: from `sizes_of`.
+      rounds: a multiple of eval_every.
+      eval_every: rounds between evaluations.
+      test: the held-out data.
+      apply: the model's logits.
+      client_map: how the client axis runs.
+      init_key: randomness of x_0; `key` if None.
+
+    Returns:
+      The final state, diagnostics [rounds, ...], and scores [evaluations, M] by model name.
+    """
+    if rounds % eval_every:
+        raise ValueError(f"rounds={rounds} is not a multiple of eval_every={eval_every}")
+    state = algorithm.init(key if init_key is None else init_key, init_params, sizes)
+
+    def chunk(state: State, start: jax.Array) -> tuple[State, tuple[Info, dict[str, Scores]]]:
+        state, info = run_rounds(
+            algorithm, federation, state, key, start, rounds=eval_every, sizes=sizes, client_map=client_map
+        )
+        return state, (info, evaluate(algorithm, state, test, apply=apply, client_map=client_map))
+
+    state, (info, scores) = jax.lax.scan(chunk, state, jnp.arange(0, rounds, eval_every))
+    return state, jax.tree.map(lambda leaf: leaf.reshape(rounds, *leaf.shape[2:]), info), scores
+
+
+def evaluate(
+    algorithm: Algorithm, state: State, test: TestSet, *, apply: Apply, client_map: ClientMap
+) -> dict[str, Scores]:
+    """Scores of every model that the algorithm calls global."""
+    return {
+        name: score_model(apply, params, test, client_map=client_map)
+        for name, params in algorithm.models(state.server).items()
+    }
+
+
+def sweep(make_run: Callable[..., Any], points: Any, *, run_map: ClientMap = client_maps.mapped) -> Any:
+    """`make_run(*points_i)` for every row i of the stacked points: hyper-parameters, keys, ...
+
+    `make_run` builds its algorithm from traced numbers, so one compilation serves all points.
+    """
+    return run_map(make_run, in_axes=(0,) * len(points))(*points)

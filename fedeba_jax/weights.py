@@ -1,0 +1,58 @@
+"""Rules that turn what the server knows of a cohort into weights, and the fairness gate.
+
+Maths on arrays [n]; a caller maps them over runs. Every rule returns p with p_i >= 0, sum p = 1.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from fedeba_jax.types import Scalar
+
+
+def uniform(num_clients: int) -> jax.Array:
+    return jnp.full((num_clients,), 1.0 / num_clients)
+
+
+def by_examples(num_examples: jax.Array) -> jax.Array:
+    """p_i = N_i / sum_j N_j: FedAvg's weights, uniform where all clients hold equally much."""
+    chex.assert_rank(num_examples, 1)
+    share = jnp.asarray(num_examples, jnp.result_type(float))
+    return share / share.sum()
+
+
+def entropy_based(losses: jax.Array, tau: Scalar, prior: jax.Array | None = None) -> jax.Array:
+    """p_i = q_i exp(F_i / tau) / sum_j q_j exp(F_j / tau), the paper's closed form (Prop. 4.1).
+
+    The maximiser of the entropy of p (relative to the prior q, uniform by default) under
+    sum p_i F_i = f~. tau -> infinity gives the prior (FedAvg), tau -> 0 the worst client.
+
+    Args:
+      losses: F_i, [n].
+      tau: temperature, positive.
+      prior: q_i, [n], non-negative; for instance `by_examples`.
+    """
+    chex.assert_rank(losses, 1)
+    logits = losses / tau
+    if prior is not None:
+        logits = logits + jnp.log(prior)
+    return jax.nn.softmax(logits)
+
+
+def fairness_angle(losses: jax.Array) -> jax.Array:
+    """Angle in degrees between the loss vector L and the all-ones vector (Algorithm 1, line 7).
+
+    arccos(<L, 1> / (|L| |1|)) = atan2(|L - mean L|, |mean L| sqrt n); the second form is accurate
+    near zero, where a float32 arccos is off by 0.03 degrees. Differences from L[0] come first, so
+    equal losses give exactly 0.
+    """
+    chex.assert_rank(losses, 1)
+    difference = losses - losses[0]
+    spread = jnp.linalg.norm(difference - difference.mean())
+    mean = jnp.abs(losses.mean()) * jnp.sqrt(jnp.asarray(losses.size, losses.dtype))
+    return jnp.degrees(jnp.arctan2(spread, mean))
+
+
+def entropy(weights: jax.Array) -> jax.Array:
+    """-sum p log p in nats, with 0 log 0 = 0."""
+    return jax.scipy.special.entr(weights).sum()
