@@ -20,9 +20,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from fedeba_jax.types import ClientMap
 
 AXIS = "clients"
+Axes = int | Sequence[int | None] | None
 
 
-def mapped(function: Callable[..., Any], in_axes: int | None | Sequence[int | None] = 0) -> Callable[..., Any]:
+def mapped(function: Callable[..., Any], in_axes: Axes = 0) -> Callable[..., Any]:
     """One row at a time (`lax.map`)."""
 
     def call(*args: Any) -> Any:
@@ -39,7 +40,7 @@ def mapped(function: Callable[..., Any], in_axes: int | None | Sequence[int | No
 def chunked(size: int) -> ClientMap:
     """`size` rows at a time under vmap, chunk after chunk: memory bounded by the chunk."""
 
-    def transform(function: Callable[..., Any], in_axes: int | None | Sequence[int | None] = 0) -> Callable:
+    def transform(function: Callable[..., Any], in_axes: Axes = 0) -> Callable:
         def call(*args: Any) -> Any:
             axes = _axes(in_axes, args)
             count = _length(axes, args)
@@ -60,7 +61,7 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
     shards = mesh.devices.size
     axis = mesh.axis_names[0]
 
-    def transform(function: Callable[..., Any], in_axes: int | None | Sequence[int | None] = 0) -> Callable:
+    def transform(function: Callable[..., Any], in_axes: Axes = 0) -> Callable:
         def call(*args: Any) -> Any:
             axes = _axes(in_axes, args)
             count = _length(axes, args)
@@ -122,7 +123,7 @@ def auto(backend: str | None = None) -> ClientMap:
     return sharded(device_mesh()) if jax.device_count() > 1 else mapped
 
 
-def _axes(in_axes: int | None | Sequence[int | None], args: tuple[Any, ...]) -> tuple[int | None, ...]:
+def _axes(in_axes: Axes, args: tuple[Any, ...]) -> tuple[int | None, ...]:
     axes = (in_axes,) * len(args) if in_axes is None or isinstance(in_axes, int) else tuple(in_axes)
     if len(axes) != len(args) or any(a not in (0, None) for a in axes):
         raise ValueError(f"in_axes={in_axes}: give 0 or None for each of the {len(args)} arguments")

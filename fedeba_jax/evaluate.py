@@ -10,7 +10,7 @@ import optax
 
 from fedeba_jax.client_map import map_sum
 from fedeba_jax.local import as_input
-from fedeba_jax.types import Algorithm, ClientMap, Params, State, TestSet
+from fedeba_jax.types import Algorithm, ClientMap, HeldOut, Params, State
 
 Apply = Callable[[Params, jax.Array], jax.Array]
 
@@ -23,7 +23,7 @@ class Scores(NamedTuple):
 
 
 def score_model(
-    apply: Apply, params: Params, test: TestSet, *, client_map: ClientMap, block: int = 1000
+    apply: Apply, params: Params, test: HeldOut, *, client_map: ClientMap, block: int = 1000
 ) -> Scores:
     """Scores of one model for all clients: flat over the test set, then a segment sum by client."""
     num_clients = test.federation.count.shape[0]
@@ -46,11 +46,11 @@ def score_model(
 
 
 def score_personal(
-    apply: Apply, algorithm: Algorithm, state: State, test: TestSet, *, client_map: ClientMap
+    apply: Apply, algorithm: Algorithm, state: State, test: HeldOut, *, client_map: ClientMap
 ) -> Scores:
     """Scores of each client's own prediction (`Algorithm.personalize`) on its own held-out data."""
     federation = test.federation
-    num_clients, capacity = federation.index.shape
+    capacity = federation.index.shape[1]
 
     def one(row: Any, server: Any, x: jax.Array, y: jax.Array) -> Scores:
         index, count, client_state = row

@@ -9,11 +9,10 @@ from typing import Any
 
 import jax
 import optax
+from optax import GradientTransformationExtraArgs as Transform
 
 from fedeba_jax import tree
 from fedeba_jax.types import Params, Scalar
-
-Transform = optax.GradientTransformationExtraArgs
 
 
 def _stateless(function: Any) -> Transform:

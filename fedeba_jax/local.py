@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from optax import GradientTransformationExtraArgs as Transform
 
 from fedeba_jax import tree
-from fedeba_jax.gradients import Transform
 from fedeba_jax.schedules import as_schedule
 from fedeba_jax.types import Batch, Client, Objective, Params, Scalar, Schedule, Shard
 
@@ -110,7 +110,8 @@ class LocalTraining:
         anchor = params
 
         def step(carry: Any, inputs: Any) -> tuple[Any, None]:
-            params, optimizer, k, position, mask = *carry, *inputs
+            params, optimizer = carry
+            k, position, mask = inputs
             key = jax.random.fold_in(client.key, k)
             value_and_grad = self._value_and_grad(client, params, key)
             if self.batch_size is None:

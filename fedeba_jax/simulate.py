@@ -10,7 +10,7 @@ from fedeba_jax import client_map as client_maps
 from fedeba_jax import tree
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.evaluate import Apply, Scores, score_model
-from fedeba_jax.types import Algorithm, ClientMap, Federation, Info, Key, Params, Sizes, State, TestSet
+from fedeba_jax.types import Algorithm, ClientMap, Federation, HeldOut, Info, Key, Params, Sizes, State
 
 
 def sizes_of(federation: Federation, init_params: Callable[[Key], Params], cohort_size: int) -> Sizes:
@@ -91,7 +91,7 @@ def simulate(
     sizes: Sizes,
     rounds: int,
     eval_every: int,
-    test: TestSet,
+    test: HeldOut,
     apply: Apply,
     client_map: ClientMap = client_maps.mapped,
     init_key: Key | None = None,
@@ -129,7 +129,7 @@ def simulate(
 
 
 def evaluate(
-    algorithm: Algorithm, state: State, test: TestSet, *, apply: Apply, client_map: ClientMap
+    algorithm: Algorithm, state: State, test: HeldOut, *, apply: Apply, client_map: ClientMap
 ) -> dict[str, Scores]:
     """Scores of every model that the algorithm calls global."""
     return {

@@ -4,8 +4,9 @@ Axes: M clients, n clients of a cohort, K local steps, B examples of a batch, C 
 that one client holds (capacity), N examples of a flat data set, T rounds.
 """
 
+import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 
@@ -13,6 +14,30 @@ Params = Any  # a pytree of arrays
 Key = jax.Array
 Scalar = jax.Array | float  # a *traced* hyper-parameter: changing its value never recompiles
 Schedule = Callable[[jax.Array], jax.Array]  # round -> value
+
+
+class Bounds(NamedTuple):
+    """The valid values of a number; checked at the edge, where it is not traced yet."""
+
+    low: float
+    high: float = math.inf
+    open: bool = False  # whether `low` itself is excluded
+
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, int | float):
+            return False
+        return (value > self.low if self.open else value >= self.low) and value <= self.high
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            return f"{'>' if self.open else '>='} {self.low:g}"
+        return f"in {'(' if self.open else '['}{self.low:g}, {self.high:g}]"
+
+
+Positive = Annotated[Scalar, Bounds(0, open=True)]
+NonNegative = Annotated[Scalar, Bounds(0)]
+Fraction = Annotated[Scalar, Bounds(0, 1)]
+Degrees = Annotated[Scalar, Bounds(0, 180)]
 Info = dict[str, jax.Array]  # diagnostics of a round, apart from its state
 
 
@@ -43,14 +68,12 @@ class Federation(NamedTuple):
 
     x: jax.Array  # [N, ...] uint8
     y: jax.Array  # [N, ...]
-    index: jax.Array  # [M, C] int32; entries beyond the count repeat a valid one
-    count: jax.Array  # [M] int32
+    index: jax.Array  # type: ignore[assignment]  # [M, C] int32; beyond the count: any valid entry
+    count: jax.Array  # type: ignore[assignment]  # [M] int32
 
 
-class TestSet(NamedTuple):
+class HeldOut(NamedTuple):
     """Held-out examples by client, and the same as one flat list: evaluation runs over the list."""
-
-    __test__ = False  # not a test case, whatever pytest thinks of its name
 
     federation: Federation
     example: jax.Array  # [E] rows of federation.x
@@ -71,8 +94,8 @@ class Shard(NamedTuple):
 
     x: jax.Array
     y: jax.Array
-    index: jax.Array  # [C]
-    count: jax.Array  # []
+    index: jax.Array  # type: ignore[assignment]  # [C]
+    count: jax.Array  # type: ignore[assignment]  # []
 
 
 class Client(NamedTuple):

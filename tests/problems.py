@@ -1,16 +1,14 @@
 """The smallest non-i.i.d. problem with ragged clients that shows the point, for laws and twins."""
 
 import dataclasses
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 import fedeba_jax
-from fedeba_jax.data.federation import federate, test_set
-from fedeba_jax.types import Federation, Model, Sizes, TestSet
+from fedeba_jax.data.federation import federate, held_out
+from fedeba_jax.types import Federation, HeldOut, Model, Sizes
 
 COUNTS = (7, 3, 12, 5, 9, 1)  # ragged: below, at and above the batch size of 4
 FEATURES, HIDDEN, CLASSES = 5, 4, 3
@@ -36,11 +34,12 @@ def tiny_mlp() -> Model:
 class Tiny:
     model: Model
     federation: Federation
-    test: TestSet
+    test: HeldOut
     sizes: Sizes
     steps: int = 3
     batch_size: int = 4
-    rate: Any = 0.3
+    rate: float = 0.3
+    epochs: int | None = None
 
     def algorithm(self, name, *, rate=None, decay=0.9, **hparams):
         local = fedeba_jax.LocalTraining(
@@ -48,6 +47,7 @@ class Tiny:
             learning_rate=fedeba_jax.schedules.decay(self.rate if rate is None else rate, decay),
             steps=self.steps,
             batch_size=self.batch_size,
+            epochs=self.epochs,
             block=5,  # several blocks a client, the last one partial
         )
         return fedeba_jax.ALGORITHMS[name](local, fedeba_jax.descent(optax.sgd(1.0)), **hparams)
@@ -73,4 +73,4 @@ def tiny(cohort_size=4, counts=COUNTS, seed=0, **changes) -> Tiny:
     federation = federate(np.concatenate(x), np.concatenate(y), owners)
     model = tiny_mlp()
     sizes = fedeba_jax.sizes_of(federation, model.init, cohort_size)
-    return Tiny(model, federation, test_set(federation), sizes, **changes)
+    return Tiny(model, federation, held_out(federation), sizes, **changes)

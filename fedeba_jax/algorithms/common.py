@@ -1,7 +1,7 @@
 """What methods with one global model have in common: no client state, x_t evaluated for everybody."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,8 @@ from fedeba_jax.cohort import Cohort
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Info, Key, Mixture, Params, Sizes, State
 
-WEIGHTINGS = ("examples", "uniform")
-PRIORS = ("none", "examples")
+Weighting = Literal["examples", "uniform"]
+Prior = Literal["none", "examples"]
 
 
 def one_model(server: Server, update: Callable[[ServerState, Cohort], tuple[ServerState, Info]]) -> Algorithm:
@@ -31,15 +31,15 @@ def one_model(server: Server, update: Callable[[ServerState, Cohort], tuple[Serv
     return Algorithm(init, stateless, lambda state: {"global": state.params}, personalize)
 
 
-def client_weights(cohort: Cohort, weighting: str) -> jax.Array:
+def client_weights(cohort: Cohort, weighting: Weighting) -> jax.Array:
     """FedAvg's weights: by number of examples (uniform for equal shards), or uniform."""
-    _check("weighting", weighting, WEIGHTINGS)
+    _check("weighting", weighting, Weighting)
     return weights.by_examples(cohort.num_examples) if weighting == "examples" else weights.uniform(cohort.size)
 
 
-def size_prior(cohort: Cohort, prior: str) -> jax.Array | None:
+def size_prior(cohort: Cohort, prior: Prior) -> jax.Array | None:
     """The prior of the entropy-based weights: none, or the share of examples."""
-    _check("prior", prior, PRIORS)
+    _check("prior", prior, Prior)
     return weights.by_examples(cohort.num_examples) if prior == "examples" else None
 
 
@@ -51,6 +51,6 @@ def diagnose(p: jax.Array, losses: jax.Array | None = None) -> Info:
     return info
 
 
-def _check(name: str, value: str, valid: tuple[str, ...]) -> None:
-    if value not in valid:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(valid)}")
+def _check(name: str, value: str, valid: Any) -> None:
+    if value not in get_args(valid):
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(get_args(valid))}")

@@ -3,14 +3,14 @@
 import dataclasses
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import client_weights, diagnose, one_model
+from fedeba_jax.algorithms.common import Weighting, client_weights, diagnose, one_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Info
 
 
-def fedavg(local: LocalTraining, server: Server, *, weighting: str = "examples") -> Algorithm:
+def fedavg(local: LocalTraining, server: Server, *, weighting: Weighting = "examples") -> Algorithm:
     """x_{t+1} = x_t + sum_i p_i Delta_i with p_i = N_i / sum_j N_j.
 
     Args:
@@ -27,7 +27,7 @@ def fedavg(local: LocalTraining, server: Server, *, weighting: str = "examples")
     return one_model(server, update)
 
 
-def fedsgd(local: LocalTraining, server: Server, *, weighting: str = "examples") -> Algorithm:
+def fedsgd(local: LocalTraining, server: Server, *, weighting: Weighting = "examples") -> Algorithm:
     """FedAvg with one step on the whole local set: x_{t+1} = x_t - eta_L sum_i p_i grad F_i(x_t).
 
     Args:

@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import client_weights, diagnose, one_model, size_prior
+from fedeba_jax.algorithms.common import Prior, Weighting, client_weights, diagnose, one_model, size_prior
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import blend
-from fedeba_jax.local import LocalTraining
+from fedeba_jax.local import LocalTraining, LocalUpdate
 from fedeba_jax.schedules import as_schedule
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Info, Scalar
+from fedeba_jax.types import Algorithm, Degrees, Fraction, Info, NonNegative, Positive, Scalar
 from fedeba_jax.weights import by_examples, entropy_based, fairness_angle
 
 
@@ -27,11 +27,11 @@ def fedeba_plus(
     local: LocalTraining,
     server: Server,
     *,
-    tau: Scalar = 1.0,
-    alpha: Scalar = 0.9,
-    theta: Scalar = 0.0,
-    fair_scale: Scalar | None = None,
-    prior: str = "none",
+    tau: Positive = 1.0,
+    alpha: Fraction = 0.9,
+    theta: Degrees = 0.0,
+    fair_scale: NonNegative | None = None,
+    prior: Prior = "none",
 ) -> Algorithm:
     """Entropy-based aggregation, with local gradients or the server's update aligned by the gate.
 
@@ -45,21 +45,22 @@ def fedeba_plus(
       prior: of both softmaxes: "none" or "examples".
     """
 
-    def aggregate(cohort: Cohort, losses: jax.Array) -> jax.Array:
+    def fair(cohort: Cohort, losses: jax.Array) -> jax.Array:
         return entropy_based(losses, as_schedule(tau)(cohort.round), size_prior(cohort, prior))
 
-    return _aligned(local, server, aggregate, aggregate, alpha=alpha, theta=theta, fair_scale=fair_scale)
+    aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "first_delta", "loss")
+    return _gated(local, aligned, server, fair, lambda cohort, reply: fair(cohort, reply.loss), alpha, theta)
 
 
 def fedavg_align(
     local: LocalTraining,
     server: Server,
     *,
-    tau: Scalar = 1.0,
-    alpha: Scalar = 0.9,
-    theta: Scalar = 0.0,
-    fair_scale: Scalar | None = None,
-    weighting: str = "uniform",
+    tau: Positive = 1.0,
+    alpha: Fraction = 0.9,
+    theta: Degrees = 0.0,
+    fair_scale: NonNegative | None = None,
+    weighting: Weighting = "uniform",
 ) -> Algorithm:
     """The ablation "FedAvg + (2)": FedEBA+'s alignment under FedAvg's aggregation weights.
 
@@ -76,24 +77,20 @@ def fedavg_align(
     def fair(cohort: Cohort, losses: jax.Array) -> jax.Array:
         return entropy_based(losses, as_schedule(tau)(cohort.round))
 
-    def aggregate(cohort: Cohort, losses: None) -> jax.Array:
-        return client_weights(cohort, weighting)
-
-    return _aligned(local, server, fair, aggregate, alpha=alpha, theta=theta, fair_scale=fair_scale)
+    aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "first_delta")
+    return _gated(local, aligned, server, fair, lambda cohort, _: client_weights(cohort, weighting), alpha, theta)
 
 
-def _aligned(
+def _gated(
     local: LocalTraining,
+    aligned: LocalTraining,
     server: Server,
     fair: Callable[[Cohort, jax.Array], jax.Array],
-    aggregate: Callable[[Cohort, jax.Array], jax.Array],
-    *,
+    aggregate: Callable[[Cohort, LocalUpdate], jax.Array],
     alpha: Scalar,
     theta: Scalar,
-    fair_scale: Scalar | None,
 ) -> Algorithm:
-    """Algorithm 1 with the given weights of the fair gradient and of the aggregation."""
-    aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "first_delta", "loss")
+    """Algorithm 1 with weights `fair` of the fair gradient and `aggregate` of the updates."""
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         x = state.params
@@ -102,7 +99,7 @@ def _aligned(
         unfair = angle > theta  # line 7
         target = cohort.ask_sum(local.grad, fair(cohort, losses), x, when=unfair)  # line 8
         reply = cohort.ask(aligned.train, x, target=target, weight=jnp.where(unfair, alpha, 0.0))  # 9-14, 17-22
-        p = aggregate(cohort, reply.loss)
+        p = aggregate(cohort, reply)
         first_step = tree.weighted_sum(reply.first_delta, by_examples(cohort.num_examples))
         # line 15 with the gate open, line 23 with it closed
         delta = tree.mix(jnp.where(unfair, 0.0, alpha), tree.weighted_sum(reply.delta, p), first_step)

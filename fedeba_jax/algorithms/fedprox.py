@@ -1,13 +1,16 @@
 """FedProx (Li et al. 2020, "Federated Optimization in Heterogeneous Networks")."""
 
+from fedeba_jax.algorithms.common import Weighting
 from fedeba_jax.algorithms.fedavg import fedavg
 from fedeba_jax.gradients import proximal
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.server import Server
-from fedeba_jax.types import Algorithm, Scalar
+from fedeba_jax.types import Algorithm, NonNegative
 
 
-def fedprox(local: LocalTraining, server: Server, *, mu: Scalar = 0.1, weighting: str = "examples") -> Algorithm:
+def fedprox(
+    local: LocalTraining, server: Server, *, mu: NonNegative = 0.1, weighting: Weighting = "examples"
+) -> Algorithm:
     """FedAvg whose clients minimise F_i(z) + (mu/2) |z - x_t|^2.
 
     Args:

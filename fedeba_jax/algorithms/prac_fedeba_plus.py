@@ -9,12 +9,12 @@ Notes:
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import diagnose, one_model, size_prior
+from fedeba_jax.algorithms.common import Prior, diagnose, one_model, size_prior
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining, LocalUpdate
 from fedeba_jax.schedules import as_schedule
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Client, Info, Params, Scalar
+from fedeba_jax.types import Algorithm, Client, Degrees, Fraction, Info, Params, Positive
 from fedeba_jax.weights import by_examples, entropy_based, fairness_angle
 
 
@@ -22,10 +22,10 @@ def prac_fedeba_plus(
     local: LocalTraining,
     server: Server,
     *,
-    tau: Scalar = 1.0,
-    alpha: Scalar = 0.9,
-    theta: Scalar = 0.0,
-    prior: str = "none",
+    tau: Positive = 1.0,
+    alpha: Fraction = 0.9,
+    theta: Degrees = 0.0,
+    prior: Prior = "none",
 ) -> Algorithm:
     """Entropy-based aggregation, aligned at the server from one upload a client.
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from fedeba_jax.types import Federation, TestSet
+from fedeba_jax.types import Federation, HeldOut
 
 
 def index_table(owned: Sequence[np.ndarray], capacity: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -28,7 +28,7 @@ def federate(
     return Federation(jnp.asarray(x), jnp.asarray(y), jnp.asarray(table), jnp.asarray(count))
 
 
-def test_set(federation: Federation, *, length: int | None = None) -> TestSet:
+def held_out(federation: Federation, *, length: int | None = None) -> HeldOut:
     """A federation of held-out examples with its flat list, padded to `length`."""
     index, count = np.asarray(federation.index), np.asarray(federation.count)
     num_clients, capacity = index.shape
@@ -36,7 +36,4 @@ def test_set(federation: Federation, *, length: int | None = None) -> TestSet:
     padding = (length or valid.sum()) - valid.sum()
     example = np.concatenate([index[valid], np.zeros(padding, np.int32)])
     owner = np.concatenate([np.nonzero(valid)[0], np.full(padding, num_clients)]).astype(np.int32)
-    return TestSet(federation, jnp.asarray(example), jnp.asarray(owner))
-
-
-test_set.__test__ = False  # type: ignore[attr-defined]  # not a test case, whatever its name says to pytest
+    return HeldOut(federation, jnp.asarray(example), jnp.asarray(owner))
