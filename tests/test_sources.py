@@ -231,7 +231,7 @@ def break_file(path, how):
 def test_a_broken_file_is_named(tiny, arrays, name, how, compress):
     write_idx(tiny / "tiny", arrays, compress)
     break_file(tiny / "tiny" / (name + ".gz" * compress), how)
-    with pytest.raises(sources.DataError, match=rf"{name}.*source: raw files\); delete the file") as error:
+    with pytest.raises(sources.DataError, match=rf"{name}.*source: raw files\); delete the raw files") as error:
         sources.load("tiny", tiny)
     assert "\n" not in str(error.value)
 
@@ -353,6 +353,26 @@ def test_apt_is_called_only_to_fetch_and_its_files_are_kept(tiny, arrays, monkey
     assert sorted(p.name for p in (tiny / "tiny").iterdir()) == sorted([*(f"{n}.gz" for n in IDX), "cache"])
     assert sources.load("tiny", tiny, fetch=True).source == "apt dataset-tiny"
     assert len(calls) == 2
+
+
+def test_the_remedy_for_a_broken_file_works(tiny, arrays, monkeypatch):
+    monkeypatch.setattr(sources, "run", apt_that_gives(arrays, []))
+    write_idx(tiny / "tiny", arrays)
+    break_file(tiny / "tiny" / IDX[1], "flip")
+    with pytest.raises(sources.DataError, match="delete the raw files in"):
+        sources.load("tiny", tiny, fetch=True)
+    for name in IDX:
+        (tiny / "tiny" / name).unlink()
+    assert sources.load("tiny", tiny, fetch=True).source == "apt dataset-tiny"
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 5), (-6, -4, 5)])
+def test_an_absurd_header_is_refused(tiny, arrays, shape):
+    write_idx(tiny / "tiny", arrays)
+    payload = bytes(abs(shape[0] * shape[1] * shape[2]))
+    (tiny / "tiny" / IDX[0]).write_bytes(bytes([0, 0, 8, 3]) + struct.pack(">3i", *shape) + payload)
+    with pytest.raises(sources.DataError, match=IDX[0]):
+        sources.load("tiny", tiny)
 
 
 def test_a_package_with_wrong_data_is_refused_and_not_kept(tiny, arrays, monkeypatch):

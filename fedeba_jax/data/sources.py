@@ -152,7 +152,7 @@ def _sources(name: str, spec: Spec, folder: Path,
         return
     command = _fetch_command(name, folder)
     yield "cache", lambda: read_cache(folder), f"delete {folder / 'cache'} and try again"
-    yield "raw files", lambda: spec.read(folder), f"delete the file and run `{command}`"
+    yield "raw files", lambda: spec.read(folder), f"delete the raw files in {folder} and run `{command}`"
     if spec.tfds:
         yield "prepared tfds", lambda: read_tfds(folder), f"delete that folder and run `{command}`"
     if (system := spec.system) is not None:
@@ -288,7 +288,7 @@ def _idx(file: Path) -> np.ndarray:
         raise DataError(f"{file}: not an idx file of bytes of rank {rank} (starts with {data[:4].hex()!r})")
     shape = np.frombuffer(data, ">i4", rank, offset=4).tolist()
     size = 4 + 4 * rank + int(np.prod(shape, dtype=np.int64))
-    if len(data) != size:
+    if min(shape) < 1 or len(data) != size:
         raise DataError(f"{file}: has {len(data)} bytes, its header says {size}")
     return np.frombuffer(data, np.uint8, offset=4 + 4 * rank).reshape(shape)
 
