@@ -18,6 +18,9 @@ from fedeba_jax.models.normalization import MNIST, NORMALIZATION
 ModelName = Literal["mlp", "cnn"]
 Tensors = list[Any]
 
+# Examples at once in a pass over all of a client's data: 100 was a third faster than 500 for the CNN (cache).
+CHUNK = {"mlp": 10_000, "cnn": 100}
+
 
 class LocalWork(NamedTuple):
     """What every client does: K steps of SGD on batches of B."""
@@ -37,6 +40,7 @@ class Task(NamedTuple):
     y: Any  # [N]
     index: Any  # [M, C]
     work: LocalWork
+    chunk: int
 
 
 class TorchRound(NamedTuple):
@@ -89,7 +93,7 @@ def make_task(model: ModelName, x: np.ndarray, y: np.ndarray, index: np.ndarray,
     net = make_net(model, *x.shape[1:])
     params = list(net.parameters())
     labels, owned = (torch.from_numpy(np.asarray(a, np.int64)) for a in (y, index))
-    return Task(net, params, [p.detach().clone() for p in params], images, labels, owned, work)
+    return Task(net, params, [p.detach().clone() for p in params], images, labels, owned, work, CHUNK[model])
 
 
 def _loss(task: Task, rows: Any) -> Any:
@@ -104,6 +108,22 @@ def _loss_and_grad(task: Task, rows: Any) -> tuple[Any, Tensors]:
 
     loss = _loss(task, rows)
     return loss.detach(), list(torch.autograd.grad(loss, task.params))
+
+
+def _full_loss(task: Task, client: int) -> Any:
+    import torch
+
+    rows = task.index[client]
+    with torch.no_grad():
+        return sum(_loss(task, part) * (len(part) / len(rows)) for part in rows.split(task.chunk))
+
+
+def _full_loss_and_grad(task: Task, client: int) -> tuple[Any, Tensors]:
+    rows = task.index[client]
+    parts = rows.split(task.chunk)
+    losses, grads = zip(*(_loss_and_grad(task, part) for part in parts), strict=True)
+    shares = [len(part) / len(rows) for part in parts]
+    return sum(share * loss for share, loss in zip(shares, losses, strict=True)), _weighted_sum(shares, grads)
 
 
 def _restart(task: Task) -> None:
@@ -159,15 +179,14 @@ def fedeba_plus_round(task: Task, client_ids: Sequence[int], seed: int, tau: flo
 
     generator = torch.Generator().manual_seed(seed)
     _restart(task)
-    losses, grads = zip(*(_loss_and_grad(task, task.index[client]) for client in client_ids), strict=True)
+    losses, grads = zip(*(_full_loss_and_grad(task, client) for client in client_ids), strict=True)
     fair = _weighted_sum(torch.softmax(torch.stack(losses) / tau, 0).tolist(), grads)
     drift = list(torch._foreach_mul(fair, task.work.lr * alpha / task.work.steps))
     models, after = [], []
     for client in client_ids:
         _restart(task)
         _train(task, client, generator, 1 - alpha, drift)
-        with torch.no_grad():
-            after.append(_loss(task, task.index[client]))
+        after.append(_full_loss(task, client))
         models.append([p.detach().clone() for p in task.params])
     weights = torch.softmax(torch.stack(after) / tau, 0).tolist()
     torch._foreach_copy_(task.model, _weighted_sum(weights, models))
