@@ -49,13 +49,13 @@ def _tile_forward(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, jax.Array
 
 
 def _tile_kernel_grad(x: jax.Array, kernel: jax.Array, winner: jax.Array, g: jax.Array) -> jax.Array:
-    dy = materialize(jnp.concatenate(unpool(winner, g), -1))
-    return jax.linear_transpose(_spread, kernel)(_tiles(x).T @ dy.reshape(-1, dy.shape[-1]))[0]
+    dy = materialize(jnp.concatenate(unpool(winner, g), -1)).reshape(-1, len(SHIFTS) * g.shape[-1])
+    return jax.linear_transpose(_spread, kernel)(_tiles(x).T @ dy)[0]
 
 
 def _tile_input_grad(x: jax.Array, kernel: jax.Array, winner: jax.Array, g: jax.Array) -> jax.Array:
-    dy = jnp.concatenate(unpool(winner, g), -1)
-    tiles = (dy.reshape(-1, dy.shape[-1]) @ _spread(kernel).T).reshape(*g.shape[:3], TILE, TILE, -1)
+    dy = jnp.concatenate(unpool(winner, g), -1).reshape(-1, len(SHIFTS) * g.shape[-1])
+    tiles = (dy @ _spread(kernel).T).reshape(*g.shape[:3], TILE, TILE, -1)
     return add_taps([add_taps([tiles[:, :, :, i, j] for j in range(TILE)], 2) for i in range(TILE)], 1)
 
 

@@ -34,6 +34,7 @@ def pool(y: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
 
 
 def unpool(winner: jax.Array, g: jax.Array) -> list[jax.Array]:
+    """The gradient of `pool`: g at the winner and 0 at the three others."""
     return [jnp.where(winner == i, g, jnp.zeros_like(g)) for i in range(POOL * POOL)]
 
 

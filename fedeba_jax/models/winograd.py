@@ -38,8 +38,9 @@ def _input(x: jax.Array) -> jax.Array:
 
 def _kernel(kernel: jax.Array) -> jax.Array:
     """G kernel G': [5, 5, C, O] -> [36, C, O]."""
-    g = jnp.asarray(G, kernel.dtype)
-    return jnp.einsum("vj,ui,ijco->vuco", g, g, kernel).reshape(TILE * TILE, *kernel.shape[2:])
+    both = np.einsum("vj,ui->vuij", G, G).reshape(TILE * TILE, -1)
+    product = jnp.asarray(both, kernel.dtype) @ kernel.reshape(both.shape[1], -1)
+    return product.reshape(TILE * TILE, *kernel.shape[2:])
 
 
 def _output_grad(winner: jax.Array, g: jax.Array) -> jax.Array:
