@@ -20,7 +20,7 @@ class LocalUpdate(NamedTuple):
 
     delta: Params = None  # x_K - x_0
     first_delta: Params = None  # x_1 - x_0
-    loss: jax.Array | None = None  # F_i(x_K)
+    loss: Any = None  # F_i(x_K)
 
 
 class Batches(NamedTuple):

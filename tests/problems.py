@@ -52,6 +52,11 @@ class Tiny:
         )
         return fedeba_jax.ALGORITHMS[name](local, fedeba_jax.descent(optax.sgd(1.0)), **hparams)
 
+    def relabelled(self, order):
+        """The same federation with client `order[i]` as client i."""
+        federation = self.federation._replace(index=self.federation.index[order], count=self.federation.count[order])
+        return dataclasses.replace(self, federation=federation, test=held_out(federation))
+
     def run(self, algorithm, key, *, rounds=5, client_map=fedeba_jax.client_map.mapped, **changes):
         arguments = {"sizes": self.sizes, "test": self.test, "apply": self.model.apply, "eval_every": rounds}
         return fedeba_jax.simulate(

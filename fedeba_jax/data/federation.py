@@ -20,20 +20,23 @@ def index_table(owned: Sequence[np.ndarray], capacity: int | None = None) -> tup
     return table, count
 
 
-def federate(
-    x: np.ndarray, y: np.ndarray, owned: Sequence[np.ndarray], *, capacity: int | None = None
-) -> Federation:
+def federate(x: np.ndarray, y: np.ndarray, owned: Sequence[np.ndarray]) -> Federation:
     """A federation of flat examples; `owned[i]` lists client i's rows of x and y."""
-    table, count = index_table(owned, capacity)
+    table, count = index_table(owned)
     return Federation(jnp.asarray(x), jnp.asarray(y), jnp.asarray(table), jnp.asarray(count))
 
 
-def held_out(federation: Federation, *, length: int | None = None) -> HeldOut:
-    """A federation of held-out examples with its flat list, padded to `length`."""
-    index, count = np.asarray(federation.index), np.asarray(federation.count)
+def flat_list(index: np.ndarray, count: np.ndarray, length: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """A table's valid entries as one list, and whose they are; padded to `length` with owner M."""
     num_clients, capacity = index.shape
     valid = np.arange(capacity) < count[:, None]
     padding = (length or valid.sum()) - valid.sum()
     example = np.concatenate([index[valid], np.zeros(padding, np.int32)])
     owner = np.concatenate([np.nonzero(valid)[0], np.full(padding, num_clients)]).astype(np.int32)
+    return example, owner
+
+
+def held_out(federation: Federation) -> HeldOut:
+    """A federation of held-out examples with its flat list."""
+    example, owner = flat_list(np.asarray(federation.index), np.asarray(federation.count))
     return HeldOut(federation, jnp.asarray(example), jnp.asarray(owner))

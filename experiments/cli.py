@@ -1,0 +1,45 @@
+"""What every binary does around its main function: flags, errors in one line, exit codes.
+
+Exit codes: 0 done, 1 the run failed (diverged, disk full), 2 wrong usage or data, 130 interrupted.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+
+from absl import app, flags
+
+flags.DEFINE_bool("debug", False, "Show tracebacks of errors.")
+
+
+class RunError(Exception):
+    """A run that went wrong through no fault of its command: one line, exit code 1."""
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Parse the flags, call `main`, and turn what it raises into a line and an exit code."""
+    app.run(lambda argv: _guarded(main, argv), flags_parser=_parse)
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+    try:
+        return flags.FLAGS(list(argv))
+    except flags.Error as error:
+        _fail(str(error).replace("\n", " "), 2)
+
+
+def _guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int:
+    try:
+        if len(argv) > 1:
+            raise ValueError(f"unexpected argument {argv[1]!r}; flags are written --name=value")
+        return main() or 0
+    except (ValueError, RunError, OSError) as error:
+        if flags.FLAGS.debug:
+            raise
+        _fail(str(error), 2 if isinstance(error, ValueError) else 1)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(code)

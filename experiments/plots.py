@@ -1,0 +1,43 @@
+"""Pictures of runs: accuracy and variance over rounds, and how accuracy is spread over clients."""
+
+from pathlib import Path
+
+import numpy as np
+
+from experiments.run_folder import read_rows
+
+COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777")
+
+
+def compare(runs: dict[str, Path], out: Path, title: str) -> Path:
+    """One picture of several run folders: curves (mean and range over seeds) and client distributions."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (accuracy, variance, clients) = plt.subplots(1, 3, figsize=(13.5, 4), layout="constrained")
+    for (label, folder), color in zip(runs.items(), COLORS * 3, strict=False):
+        rows = [r for r in read_rows(folder / "evals.jsonl") if r["split"] == "test" and r["model"] == "global"]
+        rounds = sorted({row["round"] for row in rows})
+        for axis, key in ((accuracy, "mean"), (variance, "variance")):
+            values = [[r[key] for r in rows if r["round"] == t and r[key] is not None] for t in rounds]
+            kept = [(t, v) for t, v in zip(rounds, values, strict=True) if v]
+            axis.plot([t for t, _ in kept], [np.mean(v) for _, v in kept], color=color, label=label)
+            axis.fill_between(
+                [t for t, _ in kept], [min(v) for _, v in kept], [max(v) for _, v in kept], color=color, alpha=0.15, lw=0
+            )
+        with np.load(folder / "clients.npz") as arrays:
+            values = np.sort(arrays["accuracy"].ravel())
+        clients.plot(values, np.arange(1, len(values) + 1) / len(values), color=color, drawstyle="steps-post")
+    accuracy.set(xlabel="round", ylabel="global accuracy, %", title="accuracy of the clients, mean")
+    variance.set(xlabel="round", ylabel="variance over clients", title="fairness (lower is fairer)", yscale="log")
+    clients.set(xlabel="accuracy of a client, %", ylabel="share of clients at or below", title="clients, last round")
+    accuracy.legend(frameon=False)
+    for axis in (accuracy, variance, clients):
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title)
+    figure.savefig(out, dpi=110)
+    plt.close(figure)
+    return out

@@ -1,0 +1,134 @@
+"""A run, or a batch of runs, as two compiled programs: `init`, and `chunk` of rounds with an evaluation.
+
+Whatever may differ between the runs of a batch is in `Runs`, stacked; everything else is static.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import fedeba_jax
+from experiments import devices
+from experiments.federations import Pools, Tables, assemble
+from experiments.tasks import Task
+from fedeba_jax import client_map as maps
+from fedeba_jax.algorithms.signature import hyperparameters
+from fedeba_jax.evaluate import Scores
+from fedeba_jax.simulate import evaluate
+from fedeba_jax.types import Algorithm, Info, Model, Sizes, State
+
+
+class Seeds(NamedTuple):
+    """One seed a source of randomness: how data is split, where training starts, whom and what it samples."""
+
+    data: int
+    init: int
+    sample: int
+
+
+class Runs(NamedTuple):
+    """What the R runs of a batch may differ in; every leaf is [R, ...]."""
+
+    hparams: dict[str, Any]  # the traced ones that are not None
+    lr: Any
+    init_seed: Any
+    sample_seed: Any
+    tables: Tables
+
+
+class Evaluation(NamedTuple):
+    """Scores [R, M] by model name."""
+
+    test: dict[str, Scores]
+    validation: dict[str, Scores] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The static part of a batch of runs, and its compiled functions."""
+
+    task: Task
+    algorithm: str
+    static_hparams: dict[str, Any]
+    model: Model
+    sizes: Sizes
+    client_map: str
+    run_map: str
+
+    def place(self, tree: Any) -> Any:
+        """Arrays on every device that takes part, once, instead of at every call."""
+        if "sharded" in self.client_map or "sharded" in self.run_map:
+            return jax.device_put(tree, maps.replicated(maps.device_mesh()))
+        return jax.device_put(tree)
+
+    def init(self) -> Callable[[Runs], State]:
+        def one(run: Runs) -> State:
+            return self._algorithm(run).init(jax.random.key(run.init_seed), self.model.init, self.sizes)
+
+        return jax.jit(devices.by_name(self.run_map, "run_map")(one, in_axes=0))
+
+    def chunk(self, rounds: int) -> Callable[[Runs, State, Any, Pools], tuple[State, Info, Evaluation]]:
+        """(runs, state, first round, examples) -> state, diagnostics [R, rounds, ...], scores after the last round."""
+        client_map = devices.by_name(self.client_map, "client_map")
+
+        def one(run: Runs, state: State, start: jax.Array, pools: Pools) -> tuple[State, Info, Evaluation]:
+            algorithm = self._algorithm(run)
+            train, validation, test = assemble(pools, run.tables)
+            key = jax.random.key(run.sample_seed)
+            state, info = fedeba_jax.run_rounds(
+                algorithm, train, state, key, start, rounds=rounds, sizes=self.sizes, client_map=client_map
+            )
+            scores = [
+                held and evaluate(algorithm, state, held, apply=self.model.apply, client_map=client_map)
+                for held in (test, validation)
+            ]
+            return state, info, Evaluation(*scores)
+
+        mapped = devices.by_name(self.run_map, "run_map")(one, in_axes=(0, 0, None, None))
+
+        def train_chunk(runs: Runs, state: State, start: jax.Array, pools: Pools) -> Any:
+            return mapped(runs, state, start, pools)
+
+        return jax.jit(train_chunk, donate_argnums=1)
+
+    def _algorithm(self, run: Runs) -> Algorithm:
+        task = self.task
+        local = fedeba_jax.LocalTraining(
+            objective=fedeba_jax.cross_entropy(self.model),
+            learning_rate=fedeba_jax.schedules.decay(run.lr, task.lr_decay),
+            steps=task.steps,
+            epochs=task.local_epochs or None,
+            batch_size=task.batch_size or None,
+            loss_on=task.loss_eval,
+        )
+        server = fedeba_jax.descent(optax.sgd(task.server_lr))
+        return fedeba_jax.ALGORITHMS[self.algorithm](local, server, **self.static_hparams, **run.hparams)
+
+
+def traced_hparams(algorithm: str, hparams: dict[str, Any]) -> tuple[dict[str, float], dict[str, Any]]:
+    """Hyper-parameters apart: numbers that may be traced, and what is static."""
+    known = hyperparameters(fedeba_jax.ALGORITHMS[algorithm])
+    traced = {k: v for k, v in hparams.items() if known[k].traced and v is not None}
+    return traced, {k: v for k, v in hparams.items() if k not in traced}
+
+
+def batch(points: list[tuple[dict[str, float], float, Seeds]], tables: Tables) -> Runs:
+    """Stack the runs: (traced hyper-parameters, learning rate, seeds) each."""
+    names = points[0][0]
+    return Runs(
+        {name: np.array([hparams[name] for hparams, _, _ in points], np.float32) for name in names},
+        np.array([lr for _, lr, _ in points], np.float32),
+        np.array([seeds.init for _, _, seeds in points], np.uint32),
+        np.array([seeds.sample for _, _, seeds in points], np.uint32),
+        tables,
+    )
+
+
+def first_round(start: int) -> jax.Array:
+    """A round number as an array: a Python int would be a new program each time."""
+    return jnp.asarray(start, jnp.int32)

@@ -1,0 +1,201 @@
+"""One `train` run from settings to a folder of results."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments import devices, federations, plots, run_folder, show
+from experiments.cli import RunError
+from experiments.program import Evaluation, Program, Seeds, batch, first_round, traced_hparams
+from experiments.tasks import Task
+from fedeba_jax import metrics, sizes_of
+from fedeba_jax.data.federation import federate
+from fedeba_jax.data.sources import Dataset, load
+from fedeba_jax.models import make_model
+
+LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """A run as the flags resolve to it."""
+
+    algorithm: str
+    hparams: dict[str, Any]
+    task_name: str
+    task: Task
+    seeds: tuple[int, ...]
+    data_seed: int | None  # None: follows the seed, as the next two
+    init_seed: int | None
+    sample_seed: int | None
+    validation: float
+    client_map: str
+    run_map: str
+    data_dir: str | None
+
+    def seeds_of(self, seed: int) -> Seeds:
+        chosen = (self.data_seed, self.init_seed, self.sample_seed)
+        return Seeds(*(seed if s is None else s for s in chosen))
+
+
+@dataclasses.dataclass
+class Result:
+    """What a run came to: metrics of each seed, as the mean of the last evaluations."""
+
+    folder: Path
+    last: dict[str, list[float]]
+    recent: dict[str, list[float]]
+    diverged: dict[int, int]  # seed -> round
+
+
+def train(settings: Settings, folder: Path, *, plot: bool = True) -> Result:
+    """Train, evaluate, write; returns the metrics of the last evaluations."""
+    started = time.perf_counter()
+    task = settings.task
+    dataset = load(task.dataset, settings.data_dir)
+    program, runs, pools = prepare(settings, dataset)
+    run_folder.write_json(folder / "config.json", {
+        "settings": dataclasses.asdict(settings),
+        "client_map": program.client_map, "run_map": program.run_map,
+        "sizes": program.sizes._asdict(),
+        "data": {"name": dataset.name, "source": dataset.source, "md5": dataset.md5},
+        "environment": run_folder.environment(),
+    })  # fmt: skip
+    runs, pools = program.place((runs, pools))
+    state = program.place(program.init()(runs))
+    history: list[Evaluation] = []
+    diverged: dict[int, int] = {}
+    traffic = np.zeros((len(settings.seeds), 3), np.int64)  # bytes down, bytes up, exchanges
+    label = settings.algorithm
+    chunks, done, training, interrupted = {}, 0, 0.0, False
+    first_chunk = 0.0
+    with show.Bar(label, task.rounds) as bar:
+        try:
+            while done < task.rounds and len(diverged) < len(settings.seeds):
+                rounds = min(task.eval_every, task.rounds - done)
+                if rounds not in chunks:
+                    chunks[rounds] = program.chunk(rounds)
+                begun = time.perf_counter()
+                state, info, scores = jax.block_until_ready(chunks[rounds](runs, state, first_round(done), pools))
+                if done:
+                    training += time.perf_counter() - begun
+                else:
+                    first_chunk = time.perf_counter() - begun
+                info, scores = jax.tree.map(np.asarray, (info, scores))
+                _note_divergence(diverged, settings.seeds, info["finite"], done)
+                traffic += _traffic(info, task.cohort_size)
+                run_folder.append_rows(folder / "rounds.jsonl", _round_rows(settings, info, done))
+                done += rounds
+                run_folder.append_rows(folder / "evals.jsonl", _eval_rows(settings, scores, done, runs))
+                history.append(scores)
+                summary = metrics_of(scores)
+                bar.update(done, float(np.mean(summary["mean"])), float(np.mean(summary["variance"])))
+        except KeyboardInterrupt:
+            interrupted = True
+    if not history:
+        raise KeyboardInterrupt
+    measured = max(done - min(task.eval_every, task.rounds), 0)
+    last = metrics_of(history[-1])
+    recent = {key: np.mean([metrics_of(e)[key] for e in history[-LAST:]], axis=0).tolist() for key in last}
+    np.savez(folder / "clients.npz", **_client_arrays(history[-1], settings.seeds))
+    run_folder.write_json(folder / "summary.json", {
+        "algorithm": settings.algorithm, "task": settings.task_name, "hparams": settings.hparams,
+        "seeds": settings.seeds, "rounds": done, "interrupted": interrupted,
+        "diverged": {str(seed): round_ for seed, round_ in diverged.items()},
+        "last_evaluation": _over_seeds(last), f"mean_of_last_{LAST}": _over_seeds(recent),
+        "communication": {
+            "bytes_down": traffic[:, 0], "bytes_up": traffic[:, 1], "exchanges": traffic[:, 2],
+            "additional_cost": 1 - done / np.maximum(traffic[:, 2], done),
+        },
+        "rounds_per_second": measured * len(settings.seeds) / training if measured else None,
+        "seconds_first_chunk": first_chunk, "seconds_total": time.perf_counter() - started,
+    })  # fmt: skip
+    if plot:
+        plots.compare({label: folder}, folder / "curves.png", f"{settings.algorithm} on {settings.task_name}")
+    if interrupted:
+        raise RunError(f"interrupted after round {done} of {task.rounds}; what was done is in {folder}")
+    return Result(folder, {k: list(map(float, v)) for k, v in last.items()}, recent, diverged)
+
+
+def prepare(settings: Settings, dataset: Dataset) -> tuple[Program, Any, Any]:
+    """The program of a run, its stacked runs and its examples."""
+    task = settings.task
+    seeds = [settings.seeds_of(seed) for seed in settings.seeds]
+    splits = {s: federations.split(dataset, task, seed=s, validation=settings.validation) for s in {s.data for s in seeds}}
+    tables = federations.stack([splits[s.data] for s in seeds])
+    model = make_model(task.model, task.dataset, dataset.x_train.shape[1:], dataset.num_classes)
+    capacity = tables.train.index.shape[-1]
+    sizes = sizes_of(federate(dataset.x_train[:1], dataset.y_train[:1], [np.zeros(capacity, int)] * task.clients),
+                     model.init, task.cohort_size)  # fmt: skip
+    traced, static = traced_hparams(settings.algorithm, settings.hparams)
+    client_map, run_map = devices.choose(settings.client_map, settings.run_map, len(seeds))
+    program = Program(task, settings.algorithm, static, model, sizes, client_map, run_map)
+    return program, batch([(traced, task.lr, s) for s in seeds], tables), federations.pools(dataset, task)
+
+
+def metrics_of(scores: Evaluation) -> dict[str, np.ndarray]:
+    """Test metrics of the global model, [seeds] each."""
+    return jax.tree.map(np.asarray, jax.vmap(metrics.summarize)(scores.test["global"].accuracy))
+
+
+def _note_divergence(diverged: dict[int, int], seeds: tuple[int, ...], finite: np.ndarray, start: int) -> None:
+    for seed, ok in zip(seeds, finite, strict=True):
+        if seed not in diverged and not ok.all():
+            diverged[seed] = start + int(np.argmin(ok)) + 1
+
+
+def _traffic(info: dict[str, np.ndarray], cohort_size: int) -> np.ndarray:
+    """Bytes down and up of the whole cohort and exchanges, [seeds, 3], from what passed in these rounds."""
+    clients = {"bytes_down": cohort_size, "bytes_up": cohort_size, "exchanges": 1}
+    return np.stack([info[name].astype(np.int64).sum(axis=1) * n for name, n in clients.items()], axis=1)
+
+
+def _round_rows(settings: Settings, info: dict[str, np.ndarray], start: int) -> list[dict[str, Any]]:
+    scale = {name: settings.task.cohort_size for name in ("floats_down", "floats_up", "bytes_down", "bytes_up")}
+    return [
+        {"seed": seed, "round": start + t + 1, **{k: v[i, t] * scale.get(k, 1) for k, v in info.items()}}
+        for i, seed in enumerate(settings.seeds)
+        for t in range(info["finite"].shape[1])
+    ]
+
+
+def _eval_rows(settings: Settings, scores: Evaluation, done: int, runs: Any) -> list[dict[str, Any]]:
+    rows = []
+    for split, owned in (("test", runs.tables.test), ("validation", runs.tables.validation)):
+        for model, score in (getattr(scores, split) or {}).items():
+            for i, seed in enumerate(settings.seeds):
+                count = np.asarray(owned.count[i])
+                rows.append({
+                    "seed": seed, "round": done, "split": split, "model": model,
+                    **{k: float(v) for k, v in metrics.summarize(score.accuracy[i]).items()},
+                    "pooled_accuracy": np.average(score.accuracy[i], weights=count),
+                    "loss": np.mean(score.loss[i]), "loss_std": np.std(score.loss[i]),
+                })  # fmt: skip
+    return rows
+
+
+def _client_arrays(scores: Evaluation, seeds: tuple[int, ...]) -> dict[str, np.ndarray]:
+    main = scores.test["global"]
+    return {"accuracy": main.accuracy, "loss": main.loss, "seeds": np.array(seeds)}
+
+
+def _over_seeds(values: dict[str, Any]) -> dict[str, Any]:
+    """Mean, population std and a 95 % interval (Student's t) over seeds, and the values themselves."""
+    return {key: spread(np.asarray(v, float)) for key, v in values.items()}
+
+
+def spread(values: np.ndarray) -> dict[str, Any]:
+    n = len(values)
+    half = T_95[min(n - 1, len(T_95)) - 1] * values.std(ddof=1) / n**0.5 if n > 1 else None
+    return {"mean": values.mean(), "std": values.std(), "ci95_half_width": half, "values": values}
+
+
+# 97.5 % points of Student's t with 1, 2, ... degrees of freedom; beyond 30 the last one serves (conservative)
+T_95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
