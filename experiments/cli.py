@@ -6,7 +6,7 @@ Exit codes: 0 done, 1 the run failed (diverged, disk full), 2 wrong usage or dat
 import sys
 from collections.abc import Callable, Sequence
 
-from absl import app, flags
+from absl import app, flags, logging
 
 flags.DEFINE_bool("debug", False, "Show tracebacks of errors.")
 
@@ -28,6 +28,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 
 def _guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int:
+    logging.set_verbosity(logging.WARNING)  # JAX tells every accelerator it did not find
     try:
         if len(argv) > 1:
             raise ValueError(f"unexpected argument {argv[1]!r}; flags are written --name=value")

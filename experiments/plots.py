@@ -24,9 +24,8 @@ def compare(runs: dict[str, Path], out: Path, title: str) -> Path:
             values = [[r[key] for r in rows if r["round"] == t and r[key] is not None] for t in rounds]
             kept = [(t, v) for t, v in zip(rounds, values, strict=True) if v]
             axis.plot([t for t, _ in kept], [np.mean(v) for _, v in kept], color=color, label=label)
-            axis.fill_between(
-                [t for t, _ in kept], [min(v) for _, v in kept], [max(v) for _, v in kept], color=color, alpha=0.15, lw=0
-            )
+            low, high = [min(v) for _, v in kept], [max(v) for _, v in kept]
+            axis.fill_between([t for t, _ in kept], low, high, color=color, alpha=0.15, lw=0)
         with np.load(folder / "clients.npz") as arrays:
             values = np.sort(arrays["accuracy"].ravel())
         clients.plot(values, np.arange(1, len(values) + 1) / len(values), color=color, drawstyle="steps-post")

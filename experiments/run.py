@@ -125,8 +125,9 @@ def prepare(settings: Settings, dataset: Dataset) -> tuple[Program, Any, Any]:
     """The program of a run, its stacked runs and its examples."""
     task = settings.task
     seeds = [settings.seeds_of(seed) for seed in settings.seeds]
-    splits = {s: federations.split(dataset, task, seed=s, validation=settings.validation) for s in {s.data for s in seeds}}
-    tables = federations.stack([splits[s.data] for s in seeds])
+    tables = federations.stack(
+        [federations.split(dataset, task, seed=s.data, validation=settings.validation) for s in seeds]
+    )
     model = make_model(task.model, task.dataset, dataset.x_train.shape[1:], dataset.num_classes)
     capacity = tables.train.index.shape[-1]
     sizes = sizes_of(federate(dataset.x_train[:1], dataset.y_train[:1], [np.zeros(capacity, int)] * task.clients),

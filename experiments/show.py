@@ -49,14 +49,13 @@ class Bar:
         if self._started is None:  # the first chunk was mostly compilation
             self._started, self._first_rounds = now, done
         rate = (done - self._first_rounds) / max(now - self._started, 1e-9)
-        speed = f"{rate:.1f} rounds/s" if done > self._first_rounds else "..."
-        status = f"{speed}  acc {accuracy:.2f} %  var {variance:.1f}"
+        status = (f"{rate:.1f} rounds/s  " if rate else "") + f"acc {accuracy:.2f} %  var {variance:.1f}"
         self._progress.update(self._task, completed=done, status=status)
         tenth = done * 10 // self._rounds
         if not self._live and tenth > self._last_line:
             self._last_line = tenth
-            left = (self._rounds - done) / rate if done > self._first_rounds else float("nan")
-            print(f"{self._label}: round {done}/{self._rounds}  {status}  {left:.0f} s left", flush=True)
+            left = f"  {(self._rounds - done) / rate:.0f} s left" if rate else ""
+            print(f"{self._label}: round {done}/{self._rounds}  {status}{left}", flush=True)
 
 
 def results_table(rows: dict[str, dict[str, Sequence[float]]], title: str) -> None:

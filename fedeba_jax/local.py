@@ -61,7 +61,7 @@ class LocalTraining:
         default_factory=lambda: optax.with_extra_args_support(optax.identity())
     )
     loss_on: str = "full"
-    block: int = 600
+    block: int = 200
     reports: tuple[str, ...] = ("delta",)
 
     def reporting(self, *fields: str) -> "LocalTraining":
