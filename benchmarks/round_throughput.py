@@ -123,7 +123,8 @@ def main() -> None:
             low, high = row["ratio_quartiles"]
             ratio = f"{row['ratio_median']:.2f} ({low:.2f} to {high:.2f})"
             name = f"{model_name} {algorithm}"
-            print(f"{name:18} {mine * 1e3:9.1f} {peer * 1e3:9.1f}   {ratio:26} {row['compile_seconds']:9.1f}", flush=True)
+            line = f"{name:18} {mine * 1e3:9.1f} {peer * 1e3:9.1f}   {ratio:26} {row['compile_seconds']:9.1f}"
+            print(line, flush=True)
     if FLAGS.out:
         environment = run_folder.environment() | {"torch": torch.__version__}
         with open(FLAGS.out, "w") as file:

@@ -32,6 +32,8 @@ def compare(runs: dict[str, Path], out: Path, title: str) -> Path:
     accuracy.set(xlabel="round", ylabel="global accuracy, %", title="accuracy of the clients, mean")
     variance.set(xlabel="round", ylabel="variance over clients", title="fairness (lower is fairer)", yscale="log")
     clients.set(xlabel="accuracy of a client, %", ylabel="share of clients at or below", title="clients, last round")
+    variance.yaxis.set_major_formatter("{x:.0f}")
+    variance.yaxis.set_minor_formatter("{x:.0f}")
     accuracy.legend(frameon=False)
     for axis in (accuracy, variance, clients):
         axis.grid(alpha=0.25)

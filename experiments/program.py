@@ -60,17 +60,17 @@ class Program:
     client_map: str
     run_map: str
 
-    def place(self, tree: Any) -> Any:
-        """Arrays on every device that takes part, once, instead of at every call."""
-        if "sharded" in self.client_map or "sharded" in self.run_map:
-            return jax.device_put(tree, maps.replicated(maps.device_mesh()))
-        return jax.device_put(tree)
+    @property
+    def placement(self) -> Any:
+        """Where arrays live: a copy on every device that takes part, made once; None for a single device."""
+        several = "sharded" in self.client_map or "sharded" in self.run_map
+        return maps.replicated(maps.device_mesh()) if several else None
 
     def init(self) -> Callable[[Runs], State]:
         def one(run: Runs) -> State:
             return self._algorithm(run).init(jax.random.key(run.init_seed), self.model.init, self.sizes)
 
-        return jax.jit(devices.by_name(self.run_map, "run_map")(one, in_axes=0))
+        return jax.jit(devices.by_name(self.run_map, "run_map")(one, in_axes=0), out_shardings=self.placement)
 
     def chunk(self, rounds: int) -> Callable[[Runs, State, Any, Pools], tuple[State, Info, Evaluation]]:
         """(runs, state, first round, examples) -> state, diagnostics [R, rounds, ...], scores after the last round."""
@@ -94,7 +94,8 @@ class Program:
         def train_chunk(runs: Runs, state: State, start: jax.Array, pools: Pools) -> Any:
             return mapped(runs, state, start, pools)
 
-        return jax.jit(train_chunk, donate_argnums=1)
+        # States come out where they go in, or the second call would compile again.
+        return jax.jit(train_chunk, donate_argnums=1, out_shardings=self.placement)
 
     def _algorithm(self, run: Runs) -> Algorithm:
         task = self.task

@@ -28,14 +28,14 @@ class Settings:
     hparams: dict[str, Any]
     task_name: str
     task: Task
-    seeds: tuple[int, ...]
-    data_seed: int | None  # None: follows the seed, as the next two
-    init_seed: int | None
-    sample_seed: int | None
-    validation: float
-    client_map: str
-    run_map: str
-    data_dir: str | None
+    seeds: tuple[int, ...] = (0,)
+    data_seed: int | None = None  # None: follows the seed, as the next two
+    init_seed: int | None = None
+    sample_seed: int | None = None
+    validation: float = 0.0
+    client_map: str = "auto"
+    run_map: str = "auto"
+    data_dir: str | None = None
 
     def seeds_of(self, seed: int) -> Seeds:
         chosen = (self.data_seed, self.init_seed, self.sample_seed)
@@ -65,8 +65,8 @@ def train(settings: Settings, folder: Path, *, plot: bool = True) -> Result:
         "data": {"name": dataset.name, "source": dataset.source, "md5": dataset.md5},
         "environment": run_folder.environment(),
     })  # fmt: skip
-    runs, pools = program.place((runs, pools))
-    state = program.place(program.init()(runs))
+    runs, pools = jax.device_put((runs, pools), program.placement)
+    state = program.init()(runs)
     history: list[Evaluation] = []
     diverged: dict[int, int] = {}
     traffic = np.zeros((len(settings.seeds), 3), np.int64)  # bytes down, bytes up, exchanges
