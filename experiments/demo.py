@@ -4,7 +4,7 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import cli, devices, hparams, plots, run, run_folder, show
+from experiments import cli, devices, hparams, plots, run, show
 from experiments.tasks import resolve
 
 FLAGS = flags.FLAGS
@@ -27,8 +27,7 @@ def main() -> None:
     )
     results = {}
     for name, settings in chosen.items():
-        folder = run_folder.create(str(Path(FLAGS.out) / name), overwrite=True)
-        results[name] = run.train(settings, folder, plot=False)
+        results[name] = run.train(settings, Path(FLAGS.out) / name, overwrite=True, plot=False)
     show.results_table(
         {name: result.recent for name, result in results.items()},
         f"{TASK}, seeds {', '.join(FLAGS.seeds)}: mean of the last {run.LAST} evaluations; lower variance is fairer",

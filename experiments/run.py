@@ -52,12 +52,14 @@ class Result:
     diverged: dict[int, int]  # seed -> round
 
 
-def train(settings: Settings, folder: Path, *, plot: bool = True) -> Result:
+def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bool = True) -> Result:
     """Train, evaluate, write; returns the metrics of the last evaluations."""
     started = time.perf_counter()
+    run_folder.check(folder, overwrite=overwrite)
     task = settings.task
     dataset = load(task.dataset, settings.data_dir)
     program, runs, pools = prepare(settings, dataset)
+    run_folder.create(folder, overwrite=overwrite)  # whatever can be wrong with the input was found by now
     run_folder.write_json(folder / "config.json", {
         "settings": dataclasses.asdict(settings),
         "client_map": program.client_map, "run_map": program.run_map,
@@ -85,7 +87,7 @@ def train(settings: Settings, folder: Path, *, plot: bool = True) -> Result:
                     training += time.perf_counter() - begun
                 else:
                     first_chunk = time.perf_counter() - begun
-                info, scores = jax.tree.map(np.asarray, (info, scores))
+                info, scores = jax.tree.map(_on_host, (info, scores))
                 _note_divergence(diverged, settings.seeds, info["finite"], done)
                 traffic += _traffic(info, task.cohort_size)
                 run_folder.append_rows(folder / "rounds.jsonl", _round_rows(settings, info, done))
@@ -141,6 +143,11 @@ def prepare(settings: Settings, dataset: Dataset) -> tuple[Program, Any, Any]:
 def metrics_of(scores: Evaluation) -> dict[str, np.ndarray]:
     """Test metrics of the global model, [seeds] each."""
     return jax.tree.map(np.asarray, jax.vmap(metrics.summarize)(scores.test["global"].accuracy))
+
+
+def _on_host(leaf: jax.Array) -> np.ndarray:
+    """Host statistics are taken in float64: the losses of a diverging run overflow when squared."""
+    return np.asarray(leaf, np.float64 if leaf.dtype == np.float32 else None)
 
 
 def _note_divergence(diverged: dict[int, int], seeds: tuple[int, ...], finite: np.ndarray, start: int) -> None:

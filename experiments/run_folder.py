@@ -25,19 +25,23 @@ import numpy as np
 PACKAGES = ("fedeba_jax", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
-def create(path: str, *, overwrite: bool) -> Path:
-    """An empty run folder; an error if it holds something, unless it is a run and may be overwritten."""
-    folder = Path(path)
+def check(folder: Path, *, overwrite: bool) -> None:
+    """An error if the folder holds something, unless it is a run and may be overwritten."""
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--out={path} is a file; give a folder")
+        raise ValueError(f"--out={folder} is a file; give a folder")
     if folder.exists() and any(folder.iterdir()):
         if not (folder / "config.json").exists():
-            raise ValueError(f"--out={path} holds files that are not of a run; give another folder")
+            raise ValueError(f"--out={folder} holds files that are not of a run; give another folder")
         if not overwrite:
-            raise ValueError(f"--out={path} already holds a run; give another folder, or --overwrite to replace it")
+            raise ValueError(f"--out={folder} already holds a run; give another folder, or --overwrite to replace it")
+
+
+def create(folder: Path, *, overwrite: bool) -> None:
+    """An empty run folder, in place of what `check` lets pass."""
+    check(folder, overwrite=overwrite)
+    if folder.exists():
         shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    folder.mkdir(parents=True)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -9,10 +9,11 @@ Several seeds are one program. --list shows the algorithms, tasks, models and da
 
 import dataclasses
 import inspect
+from pathlib import Path
 
 from absl import flags
 
-from experiments import cli, devices, hparams, run, run_folder, show
+from experiments import cli, devices, hparams, run, show
 from experiments.tasks import CHOICES, HELP, TASKS, Task, resolve
 from fedeba_jax import ALGORITHMS
 from fedeba_jax.data.sources import DATASETS
@@ -72,7 +73,7 @@ def main() -> int:
     resolved = settings()
     suffix = f"-{FLAGS.hparams.replace(' ', '')}" if FLAGS.hparams else ""
     out = FLAGS.out or f"runs/{FLAGS.task}/{FLAGS.algorithm}{suffix}"
-    result = run.train(resolved, run_folder.create(out, overwrite=FLAGS.overwrite), plot=FLAGS.plot)
+    result = run.train(resolved, Path(out), overwrite=FLAGS.overwrite, plot=FLAGS.plot)
     show.results_table({FLAGS.algorithm: result.last}, f"{FLAGS.task}, seeds {FLAGS.seeds}: last evaluation")
     show.results_table({FLAGS.algorithm: result.recent}, f"mean of the last {run.LAST} evaluations")
     print(f"results: {result.folder}")
