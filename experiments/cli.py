@@ -15,9 +15,12 @@ class RunError(Exception):
     """A run that went wrong through no fault of its command: one line, exit code 1."""
 
 
-def run(main: Callable[[], int | None]) -> None:
-    """Parse the flags, call `main`, and turn what it raises into a line and an exit code."""
-    app.run(lambda argv: _guarded(main, argv), flags_parser=_parse)
+def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
+    """Parse the flags, call `main`, and turn what it raises into a line and an exit code.
+
+    With `positional`, main takes the list of arguments that are not flags; otherwise there may be none.
+    """
+    app.run(lambda argv: _guarded(main, argv[1:], positional), flags_parser=_parse)
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
@@ -27,12 +30,12 @@ def _parse(argv: Sequence[str]) -> list[str]:
         _fail(str(error).replace("\n", " "), 2)
 
 
-def _guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int:
+def _guarded(main: Callable[..., int | None], arguments: Sequence[str], positional: bool) -> int:
     logging.set_verbosity(logging.WARNING)  # JAX tells every accelerator it did not find
     try:
-        if len(argv) > 1:
-            raise ValueError(f"unexpected argument {argv[1]!r}; flags are written --name=value")
-        return main() or 0
+        if arguments and not positional:
+            raise ValueError(f"unexpected argument {arguments[0]!r}; flags are written --name=value")
+        return (main(list(arguments)) if positional else main()) or 0
     except (ValueError, RunError, OSError) as error:
         if flags.FLAGS.debug:
             raise

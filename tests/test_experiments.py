@@ -34,9 +34,8 @@ def settings(algorithm="fedeba_plus", text="", **changes):
 
 def binary(*arguments, module="experiments.train", cwd=ROOT):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, cwd=cwd, env=environment, timeout=300
-    )
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +138,8 @@ def test_every_algorithm_trains(name, tmp_path):
 
 
 def test_ragged_clients_and_local_epochs_train(tmp_path):
-    result = run.train(settings("prac_fedeba_plus", partition="dirichlet", local_epochs=1, rounds=1), tmp_path, plot=False)
+    ragged = settings("prac_fedeba_plus", partition="dirichlet", local_epochs=1, rounds=1)
+    result = run.train(ragged, tmp_path, plot=False)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["settings"]["task"]["test_split"] == "holdout"
     assert not result.diverged
@@ -182,11 +182,11 @@ def test_bad_flags_are_told_before_anything_runs(arguments, message):
 def test_missing_and_corrupt_data_are_told_with_the_remedy(tmp_path):
     missing = run.Settings("fedavg", {"weighting": "examples"}, "mnist_mlp", TASKS["mnist_mlp"], data_dir=str(tmp_path))
     out = tmp_path / "out"
-    with pytest.raises(sources.DataError, match="run `python -m experiments.fetch --dataset=mnist"):
+    with pytest.raises(sources.DataError, match=r"run `python -m experiments\.fetch --dataset=mnist"):
         run.train(missing, out)
-    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist").mkdir(exist_ok=True)
     (tmp_path / "mnist" / "train-images-idx3-ubyte").write_bytes(b"not idx")
-    with pytest.raises(sources.DataError, match="train-images-idx3-ubyte"):
+    with pytest.raises(sources.DataError, match="train-labels-idx1-ubyte.*missing"):
         run.train(missing, out)
     assert not out.exists(), "nothing is made, or replaced, before the data is there"
 
