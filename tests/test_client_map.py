@@ -1,0 +1,96 @@
+"""Every client map is `jax.vmap` as far as results tell."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedeba_jax import client_map as maps
+
+MAPS = {
+    "mapped": lambda: maps.mapped,
+    "chunked_1": lambda: maps.chunked(1),
+    "chunked_3": lambda: maps.chunked(3),
+    "chunked_9": lambda: maps.chunked(9),
+    "sharded": lambda: maps.sharded(maps.device_mesh()),
+    "sharded_vmap": lambda: maps.sharded(maps.device_mesh(), jax.vmap),
+    "sharded_chunked": lambda: maps.sharded(maps.device_mesh(), maps.chunked(2)),
+    "one_device": lambda: maps.sharded(maps.device_mesh(jax.devices()[:1])),
+}
+every_map = pytest.mark.parametrize("name", MAPS)
+
+
+def function(row, shared, number):
+    return {"sum": row["a"].sum() + shared["s"] @ row["a"], "both": (row["b"] * number, shared["s"] + row["a"])}
+
+
+def rows(count):
+    rng = np.random.default_rng(count)
+    return {"a": jnp.asarray(rng.normal(size=(count, 2))), "b": jnp.arange(count)}
+
+
+SHARED = {"s": jnp.array([2.0, -1.0])}
+
+
+def close(a, b):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), a, b)
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+
+
+@every_map
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_map_equals_vmap_on_trees_with_shared_and_mapped_arguments(name, count):
+    """5 rows fill neither chunks nor shards: padding is not visible."""
+    args = (rows(count), SHARED, jnp.arange(count))
+    close(MAPS[name]()(function, in_axes=(0, None, 0))(*args), jax.vmap(function, in_axes=(0, None, 0))(*args))
+
+
+@every_map
+def test_the_default_maps_every_argument_over_its_first_axis(name):
+    a, b = jnp.arange(5.0), jnp.arange(10.0).reshape(5, 2)
+    np.testing.assert_allclose(MAPS[name]()(lambda a, b: a * b.sum())(a, b), a * b.sum(1))
+
+
+@every_map
+def test_a_map_keeps_types(name):
+    keys = jax.random.split(jax.random.key(0), 3)
+    result = MAPS[name]()(lambda key, flag: (jax.random.key_data(key), ~flag))(keys, jnp.array([True, False, True]))
+    np.testing.assert_array_equal(result[0], jax.random.key_data(keys))
+    np.testing.assert_array_equal(result[1], [False, True, False])
+
+
+@every_map
+@pytest.mark.parametrize("count", [1, 5])
+def test_map_sum_is_the_weighted_sum_of_what_vmap_gives(name, count):
+    weights = jnp.arange(1.0, count + 1)
+
+    def one(row, shared):
+        return {"x": row["a"] * shared["s"], "n": row["b"].astype(float)}
+
+    expected = jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), jax.vmap(one, (0, None))(rows(count), SHARED))
+    close(maps.map_sum(MAPS[name](), one, weights, rows(count), SHARED), expected)
+
+
+@every_map
+def test_map_sum_with_rows_of_weight_zero_leaves_them_out(name):
+    total = maps.map_sum(MAPS[name](), lambda row: row, jnp.array([0.0, 2.0, 0.0]), jnp.array([5.0, 7.0, 9.0]))
+    assert total == 14
+
+
+@every_map
+@pytest.mark.parametrize("in_axes", [(0,), (0, 1), (0, 0, 0), 1])
+def test_axes_other_than_one_zero_or_none_an_argument_are_refused(name, in_axes):
+    with pytest.raises(ValueError, match=r"in_axes=.*2 arguments"):
+        MAPS[name]()(jnp.add, in_axes=in_axes)(jnp.arange(3), jnp.arange(3))
+
+
+@pytest.mark.parametrize("backend", ["gpu", "cuda", "tpu"])
+def test_accelerators_take_vmap(backend):
+    assert maps.auto(backend) is jax.vmap
+
+
+def test_cpus_take_a_shard_a_device(monkeypatch):
+    assert maps.auto("cpu").shards == jax.device_count()
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    assert maps.auto("cpu") is maps.mapped
+    assert maps.auto() is maps.mapped  # the suite's backend is a CPU
