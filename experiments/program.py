@@ -22,6 +22,9 @@ from fedeba_jax.evaluate import Scores
 from fedeba_jax.simulate import evaluate
 from fedeba_jax.types import Algorithm, Info, Model, Sizes, State
 
+RATES = ("lr", "lr_decay", "server_lr")
+"""Fields of a task that are numbers in the program: runs that differ in them share a compilation."""
+
 
 class Seeds(NamedTuple):
     """One seed a source of randomness: how data is split, where training starts, whom and what it samples."""
@@ -35,7 +38,7 @@ class Runs(NamedTuple):
     """What the R runs of a batch may differ in; every leaf is [R, ...]."""
 
     hparams: dict[str, Any]  # the traced ones that are not None
-    lr: Any
+    rates: dict[str, Any]  # the fields of the task in RATES
     init_seed: Any
     sample_seed: Any
     tables: Tables
@@ -101,13 +104,13 @@ class Program:
         task = self.task
         local = fedeba_jax.LocalTraining(
             objective=fedeba_jax.cross_entropy(self.model),
-            learning_rate=fedeba_jax.schedules.decay(run.lr, task.lr_decay),
+            learning_rate=fedeba_jax.schedules.decay(run.rates["lr"], run.rates["lr_decay"]),
             steps=task.steps,
             epochs=task.local_epochs or None,
             batch_size=task.batch_size or None,
             loss_on=task.loss_eval,
         )
-        server = fedeba_jax.descent(optax.sgd(task.server_lr))
+        server = fedeba_jax.descent(optax.sgd(run.rates["server_lr"]))
         return fedeba_jax.ALGORITHMS[self.algorithm](local, server, **self.static_hparams, **run.hparams)
 
 
@@ -118,14 +121,14 @@ def traced_hparams(algorithm: str, hparams: dict[str, Any]) -> tuple[dict[str, f
     return traced, {k: v for k, v in hparams.items() if k not in traced}
 
 
-def batch(points: list[tuple[dict[str, float], float, Seeds]], tables: Tables) -> Runs:
-    """Stack the runs: (traced hyper-parameters, learning rate, seeds) each."""
-    names = points[0][0]
+def batch(points: list[tuple[dict[str, float], Task, Seeds]], tables: Tables) -> Runs:
+    """Stack the runs: (traced hyper-parameters, task, seeds) each."""
+    hparams, tasks, seeds = zip(*points, strict=True)
     return Runs(
-        {name: np.array([hparams[name] for hparams, _, _ in points], np.float32) for name in names},
-        np.array([lr for _, lr, _ in points], np.float32),
-        np.array([seeds.init for _, _, seeds in points], np.uint32),
-        np.array([seeds.sample for _, _, seeds in points], np.uint32),
+        {name: np.array([h[name] for h in hparams], np.float32) for name in hparams[0]},
+        {name: np.array([getattr(task, name) for task in tasks], np.float32) for name in RATES},
+        np.array([s.init for s in seeds], np.uint32),
+        np.array([s.sample for s in seeds], np.uint32),
         tables,
     )
 

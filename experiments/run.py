@@ -137,7 +137,7 @@ def prepare(settings: Settings, dataset: Dataset) -> tuple[Program, Any, Any]:
     traced, static = traced_hparams(settings.algorithm, settings.hparams)
     client_map, run_map = devices.choose(settings.client_map, settings.run_map, len(seeds))
     program = Program(task, settings.algorithm, static, model, sizes, client_map, run_map)
-    return program, batch([(traced, task.lr, s) for s in seeds], tables), federations.pools(dataset, task)
+    return program, batch([(traced, task, s) for s in seeds], tables), federations.pools(dataset, task)
 
 
 def metrics_of(scores: Evaluation) -> dict[str, np.ndarray]:
