@@ -1,0 +1,373 @@
+"""Pictures of a report. A function a picture; what the data cannot show raises `Skipped` with the reason.
+
+Bands are the range over seeds, as in `experiments.plots`. Settings that diverged are drawn only in the heat maps.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.plots import COLORS
+from experiments.results import HIGHER_IS_BETTER, Series, Setting, comparable, sort_key, text
+
+MOST_CURVES = 8
+MOST_PANELS = 9
+MOST_NUMBERS = 12  # points of a front that are listed by name
+MARKERS = "osD^vPX*"
+NAMES = {
+    "mean": "global accuracy, %", "variance": "variance over clients", "std": "std over clients", "cv": "C_V",
+    "worst5": "accuracy of the worst 5 %", "best5": "accuracy of the best 5 %", "angle": "fairness angle, °",
+}  # fmt: skip
+
+
+class Skipped(Exception):
+    """A picture that the data cannot make, and why."""
+
+
+class View(NamedTuple):
+    """Which figures are drawn."""
+
+    model: str
+    last: int
+    metric: str  # by which the best settings are chosen where not all can be drawn
+    task: str
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Indices of the (accuracy, variance) points that no other beats in one without losing in the other.
+
+    In order of accuracy, highest first.
+    """
+    def beaten(i: int) -> bool:
+        a, v = points[i]
+        return any(b >= a and w <= v and (b > a or w < v) for b, w in points)
+
+    return sorted((i for i in range(len(points)) if not beaten(i)), key=lambda i: (-points[i][0], points[i][1]))
+
+
+def best(settings: Sequence[Setting], view: View, most: int = MOST_CURVES) -> tuple[list[Setting], str]:
+    """The settings to draw, in their order, and what to say if these are not all."""
+    usable = [s for s in comparable(settings) if not math.isnan(_mean(s, view.metric, view))]
+    if not usable:
+        raise Skipped("every setting diverged or has no figures")
+    if len(usable) <= most:
+        return usable, ""
+    sign = -1 if HIGHER_IS_BETTER[view.metric] else 1
+    chosen = {id(s) for s in sorted(usable, key=lambda s: sign * _mean(s, view.metric, view))[:most]}
+    return [s for s in usable if id(s) in chosen], f"best {most} of {len(usable)} settings by {view.metric}"
+
+
+def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """By algorithm, the two parameters of its heat map: the wanted, or the first two that vary and are numbers."""
+    numeric: dict[str, list[str]] = {}
+    for algorithm in dict.fromkeys(s.algorithm for s in settings):
+        own = [s for s in settings if s.algorithm == algorithm]
+        names = dict.fromkeys(name for s in own for name in s.parameters)
+        numeric[algorithm] = [name for name in names if _is_numeric([s.parameters.get(name) for s in own])]
+    every = list(dict.fromkeys(name for names in numeric.values() for name in names))
+    if wanted and (len(wanted) != 2 or not set(wanted) <= set(every) or wanted[0] == wanted[1]):
+        raise ValueError(f"--heat={','.join(wanted)} must name two numeric parameters that vary; "
+                         f"these do: {', '.join(every) or 'none'}")  # fmt: skip
+    axes = {}
+    for algorithm, names in numeric.items():
+        chosen = list(wanted) or names[:2]
+        if len(chosen) == 2 and set(chosen) <= set(names):
+            axes[algorithm] = (chosen[0], chosen[1])
+    return axes
+
+
+def heat(settings: Sequence[Setting], metric: str, axes: tuple[str, str], view: View, out: Path) -> Path:
+    """The metric of one algorithm over two parameters; a panel for each value of the others."""
+    columns, rows = (_levels(settings, name) for name in axes)
+    others = [name for name in settings[0].parameters if name not in axes]
+    panels: dict[str, list[Setting]] = {}
+    for s in settings:
+        panels.setdefault(", ".join(f"{name}={text(s.parameters.get(name))}" for name in others), []).append(s)
+    said, members = [], 1
+    if len(panels) > MOST_PANELS:
+        members = len(panels)
+        said.append(f"mean over {', '.join(others)} ({members} combinations; *: not of all of them)")
+        panels = {"": list(settings)}
+    grids = {title: _grid(own, metric, axes, columns, rows, view) for title, own in panels.items()}
+    finite = np.concatenate([grid.values[np.isfinite(grid.values)] for grid in grids.values()])
+    if not finite.size:
+        raise Skipped("every setting diverged or has no figures")
+    said.append("red frame: best")
+    if finite.size < sum(grid.values.size for grid in grids.values()):
+        said.append("grey: diverged (div.) or missing")
+    plt = _pyplot()
+    wide = min(len(panels), 3)
+    tall = math.ceil(len(panels) / wide)
+    size = (max(6.0, wide * (0.75 * len(columns) + 1.2) + 1.4), max(3.0, tall * (0.5 * len(rows) + 1.3) + 0.7))
+    figure, panes = plt.subplots(tall, wide, figsize=size, layout="constrained", squeeze=False)
+    for pane in panes.flat[len(panels) :]:
+        pane.set_visible(False)
+    for pane, (title, grid) in zip(panes.flat, grids.items(), strict=False):
+        image = _heat_panel(plt, pane, grid, members, (finite.min(), finite.max()), higher=HIGHER_IS_BETTER[metric])
+        pane.set_xticks(range(len(columns)), [text(v) for v in columns])
+        pane.set_yticks(range(len(rows)), [text(v) for v in rows])
+        pane.set(xlabel=axes[0], ylabel=axes[1])
+        pane.set_title(title, fontsize=10)
+    figure.colorbar(image, ax=panes, label=_name(metric))
+    _finish(plt, figure, out, f"{settings[0].algorithm} on {view.task}", "; ".join(said))
+    return out
+
+
+def plane(settings: Sequence[Setting], view: View, out: Path) -> Path:
+    """Every setting by accuracy and variance, with the Pareto front."""
+    usable = [s for s in comparable(settings) if not math.isnan(_mean(s, "variance", view))]
+    if len(usable) < 2:
+        raise Skipped("it needs two settings that did not diverge")
+    points = [(_mean(s, "mean", view), _mean(s, "variance", view)) for s in usable]
+    front = pareto_front(points)
+    plt = _pyplot()
+    figure, axis = plt.subplots(figsize=(9.5, 5), layout="constrained")
+    algorithms = list(dict.fromkeys(s.algorithm for s in usable))
+    for n, algorithm in enumerate(algorithms):
+        own = [i for i, s in enumerate(usable) if s.algorithm == algorithm]
+        across, up = zip(*(points[i] for i in own), strict=True)
+        spread_across, spread_up = (
+            [np.std(list(_values(usable[i], metric, view).values())) for i in own] for metric in ("mean", "variance")
+        )
+        color = COLORS[n % len(COLORS)]
+        axis.errorbar(across, up, spread_up, spread_across, fmt="none", ecolor=color, alpha=0.3, lw=1, zorder=1)
+        axis.scatter(across, up, s=36, color=color, marker=MARKERS[n % len(MARKERS)], label=algorithm, zorder=3,
+                     edgecolor="white", lw=0.5)  # fmt: skip
+    axis.plot(*zip(*(points[i] for i in front), strict=True), color="black", lw=1.2, ls="--", zorder=2,
+              label="Pareto front")  # fmt: skip
+    for number, i in enumerate(front[:MOST_NUMBERS], 1):
+        axis.annotate(str(number), points[i], xytext=(6, -12), textcoords="offset points", fontsize=9, weight="bold")
+        axis.plot([], [], " ", label=f"{number}: {usable[i].label}")
+    if len(front) > MOST_NUMBERS:
+        axis.plot([], [], " ", label=f"and {len(front) - MOST_NUMBERS} more")
+    axis.set(xlabel="global accuracy, % (right is better)", ylabel="variance over clients (down is fairer)")
+    _style(axis)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    _finish(plt, figure, out, f"accuracy and fairness on {view.task}", _bars(usable, "bars: std over seeds"))
+    return out
+
+
+def curves(settings: Sequence[Setting], view: View, out: Path) -> Path:
+    """Accuracy and variance over rounds."""
+    chosen, said = best(settings, view)
+    if all(len(run.curve("mean", "test", view.model)) < 2 for s in chosen for run in s.runs):
+        raise Skipped("it needs two evaluations")
+    plt = _pyplot()
+    figure, panes = plt.subplots(1, 2, figsize=(11, _height(chosen)), layout="constrained")
+    for n, s in enumerate(chosen):
+        for pane, metric in zip(panes, ("mean", "variance"), strict=True):
+            _band(pane, [run.curve(metric, "test", view.model) for run in s.runs], n, s.label)
+    panes[0].set(xlabel="round", ylabel=NAMES["mean"])
+    panes[1].set(xlabel="round", ylabel="variance over clients (down is fairer)")
+    for pane in panes:
+        _style(pane)
+    _legend_below(figure, panes[0])
+    said = "; ".join(filter(None, [said, _bars(chosen, "bands: range over seeds")]))
+    _finish(plt, figure, out, f"{view.model} model on {view.task}, test data", said)
+    return out
+
+
+def clients(settings: Sequence[Setting], view: View, out: Path) -> Path:
+    """How accuracy is spread over clients after the last round, all seeds together."""
+    known = [s for s in settings if all(view.model in run.client_accuracy for run in s.runs)]
+    if not known:
+        raise Skipped(f"no finished run has the {view.model} model's accuracy of each client")
+    chosen, said = best(known, view)
+    plt = _pyplot()
+    figure, (steps, boxes) = plt.subplots(1, 2, figsize=(11, _height(chosen)), layout="constrained")
+    pooled = [np.sort(np.concatenate([run.client_accuracy[view.model] for run in s.runs])) for s in chosen]
+    for n, (s, values) in enumerate(zip(chosen, pooled, strict=True)):
+        share = np.arange(1, len(values) + 1) / len(values)
+        steps.plot(values, share, drawstyle="steps-post", label=s.label, **_line(n))
+    drawn = boxes.boxplot(pooled, orientation="horizontal", whis=(5, 95), widths=0.6, showmeans=True, patch_artist=True,
+                          medianprops={"color": "black"}, flierprops={"markersize": 3, "alpha": 0.5},
+                          meanprops={"marker": "D", "mfc": "white", "mec": "black", "ms": 4})  # fmt: skip
+    for n, box in enumerate(drawn["boxes"]):
+        box.set(facecolor=_line(n)["color"], alpha=0.6)
+    boxes.set_yticks([])
+    boxes.invert_yaxis()
+    steps.set(xlabel="accuracy of a client, %", ylabel="share of clients at or below", ylim=(0, 1))
+    boxes.set(xlabel="accuracy of a client, %", title="box: quartiles; whiskers: 5 % and 95 %; diamond: mean")
+    boxes.title.set_fontsize(9)
+    for pane in (steps, boxes):
+        _style(pane)
+    _legend_below(figure, steps)
+    _finish(plt, figure, out, f"clients after the last round on {view.task}, {view.model} model", said)
+    return out
+
+
+def gates(settings: Sequence[Setting], view: View, out: Path) -> Path:
+    """How often the gate opens as training goes on, and what theta makes that cost."""
+    gated = [s for s in comparable(settings) if all(_has_gate(run) for run in s.runs)]
+    if not gated:
+        raise Skipped("no algorithm here has a gate")
+    groups: dict[str, list[Setting]] = {}
+    by_theta = len({s.parameters["theta"] for s in gated if "theta" in s.parameters}) > 1
+    for s in gated:
+        theta = by_theta and "theta" in s.parameters
+        groups.setdefault(f"{s.algorithm} theta={text(s.parameters['theta'])}" if theta else s.label, []).append(s)
+    said = "mean over the other parameters" if any(len(members) > 1 for members in groups.values()) else ""
+    kept = _evenly(list(groups), MOST_CURVES)
+    if len(kept) < len(groups):
+        said += f"{'; ' if said else ''}{len(kept)} of {len(groups)} settings"
+    plt = _pyplot()
+    size = (11 if by_theta else 7.5, 4.8)
+    figure, panes = plt.subplots(1, 1 + by_theta, figsize=size, layout="constrained", squeeze=False)
+    opened = panes[0, 0]
+    for n, label in enumerate(kept):
+        runs = [run for s in groups[label] for run in s.runs]
+        shares = [{t: 100 * spent.gate_open / t for t, spent in sorted(run.traffic.items())} for run in runs]
+        _band(opened, shares, n, label)
+    opened.set(xlabel="round", ylabel="rounds so far with the gate open, %", ylim=(-3, 103))
+    if by_theta:
+        _cost_by_theta(panes[0, 1], [s for s in gated if "theta" in s.parameters], view)
+    for pane in panes.flat:
+        _style(pane)
+    _legend_below(figure, opened)
+    _finish(plt, figure, out, f"the fairness gate on {view.task}", said)
+    return out
+
+
+def _cost_by_theta(pane: Any, gated: Sequence[Setting], view: View) -> None:
+    for n, algorithm in enumerate(dict.fromkeys(s.algorithm for s in gated)):
+        by_theta: dict[float, list[float]] = {}
+        for s in gated:
+            if s.algorithm == algorithm:
+                costs = [100 * cost for cost in _values(s, "additional_cost", view).values()]
+                by_theta.setdefault(s.parameters["theta"], []).extend(costs)
+        thetas = sorted(by_theta)
+        pane.plot(thetas, [np.mean(by_theta[t]) for t in thetas], marker=MARKERS[n], ms=5, label=algorithm,
+                  color=COLORS[n % len(COLORS)])  # fmt: skip
+        pane.fill_between(thetas, [min(by_theta[t]) for t in thetas], [max(by_theta[t]) for t in thetas],
+                          color=COLORS[n % len(COLORS)], alpha=0.15, lw=0)  # fmt: skip
+    pane.set(xlabel="theta, °", ylabel="additional exchanges, % of all", ylim=(0, None))
+    pane.legend(frameon=False, fontsize=8)
+
+
+def _has_gate(run: Series) -> bool:
+    return bool(run.traffic) and all(spent.gate_open is not None for spent in run.traffic.values())
+
+
+def _band(pane: Any, by_seed: Sequence[dict[int, float]], n: int, label: str) -> None:
+    """Mean over seeds, and their range, at the rounds that all seeds have."""
+    rounds = sorted(set.intersection(*(set(values) for values in by_seed)))
+    table = np.array([[values[t] for t in rounds] for values in by_seed])
+    pane.plot(rounds, table.mean(axis=0), label=label, **_line(n))
+    pane.fill_between(rounds, table.min(axis=0), table.max(axis=0), color=_line(n)["color"], alpha=0.15, lw=0)
+
+
+class Grid(NamedTuple):
+    """A heat map, [rows, columns] each."""
+
+    values: np.ndarray  # NaN where there is none
+    count: np.ndarray  # settings that a value is the mean of
+    diverged: np.ndarray
+
+
+def _grid(own: Sequence[Setting], metric: str, axes: tuple[str, str], columns: list[Any], rows: list[Any],
+          view: View) -> Grid:  # fmt: skip
+    total, count = (np.zeros((len(rows), len(columns))) for _ in range(2))
+    diverged = np.zeros(total.shape, bool)
+    for s in own:
+        cell = rows.index(s.parameters.get(axes[1])), columns.index(s.parameters.get(axes[0]))
+        value = _mean(s, metric, view)
+        diverged[cell] |= bool(s.diverged)
+        if not s.diverged and not math.isnan(value):
+            total[cell] += value
+            count[cell] += 1
+    return Grid(np.where(count > 0, total / np.maximum(count, 1), np.nan), count, diverged)
+
+
+def _heat_panel(plt: Any, pane: Any, grid: Grid, members: int, bounds: tuple[float, float], *, higher: bool) -> Any:
+    """Bright is good, whichever way the metric goes; figures in the cells, the best framed."""
+    low, high = bounds
+    shade = plt.get_cmap("viridis" if higher else "viridis_r")
+    masked = np.ma.masked_invalid(grid.values)
+    image = pane.imshow(masked, cmap=shade, vmin=low, vmax=high, aspect="auto", origin="lower")
+    pane.set_facecolor("#dddddd")
+    for i, j in np.ndindex(grid.values.shape):
+        value = grid.values[i, j]
+        if not np.isfinite(value):
+            pane.text(j, i, "div." if grid.diverged[i, j] else "", ha="center", va="center", fontsize=8)
+            continue
+        if value == (high if higher else low):
+            pane.add_patch(plt.Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=COLORS[1], lw=3, clip_on=False))
+        tone = (value - low) / ((high - low) or 1)
+        color = "white" if (tone if higher else 1 - tone) < 0.6 else "black"
+        note = _short(value, high) + ("*" if grid.count[i, j] < members else "")
+        pane.text(j, i, note, ha="center", va="center", fontsize=8, color=color)
+    return image
+
+
+def _levels(settings: Sequence[Setting], name: str) -> list[Any]:
+    return sorted({s.parameters.get(name) for s in settings}, key=sort_key)
+
+
+def _is_numeric(values: Sequence[Any]) -> bool:
+    """Two or more values, numbers all; None, where it stands for a default, goes with them."""
+    known = {v for v in values if v is not None}
+    return len(set(values)) > 1 and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known)
+
+
+def _evenly(labels: list[str], most: int) -> list[str]:
+    if len(labels) <= most:
+        return labels
+    return [labels[round(i * (len(labels) - 1) / (most - 1))] for i in range(most)]
+
+
+def _values(s: Setting, metric: str, view: View) -> dict[int, float]:
+    return s.values(metric, "test", view.model, view.last)
+
+
+def _mean(s: Setting, metric: str, view: View) -> float:
+    return s.mean(metric, "test", view.model, view.last)
+
+
+def _name(metric: str) -> str:
+    return NAMES.get(metric, metric.replace("_", " "))
+
+
+def _short(value: float, largest: float) -> str:
+    """Four or so digits, the same number of decimals in all cells."""
+    return f"{value:.{min(max(3 - math.floor(math.log10(abs(largest) or 1)), 0), 4)}f}"
+
+
+def _bars(settings: Sequence[Setting], words: str) -> str:
+    return words if any(len(s.runs) > 1 for s in settings) else ""
+
+
+def _line(n: int) -> dict[str, Any]:
+    """A colour each; beyond the palette the line is dashed."""
+    return {"color": COLORS[n % len(COLORS)], "ls": "-" if n < len(COLORS) else "--", "lw": 1.6}
+
+
+def _height(chosen: Sequence[Setting]) -> float:
+    return 4.0 + 0.22 * math.ceil(len(chosen) / 2)
+
+
+def _legend_below(figure: Any, pane: Any) -> None:
+    handles, labels = pane.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+
+
+def _style(pane: Any) -> None:
+    pane.grid(alpha=0.25)
+    pane.spines[["top", "right"]].set_visible(False)
+
+
+def _finish(plt: Any, figure: Any, out: Path, title: str, said: str) -> None:
+    figure.suptitle(title + (f"\n{said}" if said else ""), fontsize=11)
+    figure.savefig(out, dpi=120)
+    plt.close(figure)
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
