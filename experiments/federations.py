@@ -75,14 +75,14 @@ def pools(dataset: Dataset, task: Task) -> Pools:
     return Pools(train, train if task.test_split == "holdout" else (dataset.x_test, dataset.y_test))
 
 
-def stack(splits: list[Split]) -> Tables:
-    """The tables of several runs, a split each."""
-    validation = [s.validation for s in splits if s.validation is not None]
-    return Tables(
-        _stack([s.train for s in splits]),
-        _stack(validation) if validation else None,
-        _stack([s.test for s in splits]),
-    )
+def stack(splits: list[Split], like: list[Split] | None = None) -> Tables:
+    """The tables of several runs, a split each; in the shape that all of `like` (default: these) fit."""
+    like = splits if like is None else like
+    parts = []
+    for part in Split._fields:
+        own, fit = ([getattr(s, part) for s in several] for several in (splits, like))
+        parts.append(None if own[0] is None else _stack(own, fit))
+    return Tables(*parts)
 
 
 def assemble(pools: Pools, tables: Tables) -> tuple[Federation, HeldOut | None, HeldOut]:
@@ -96,8 +96,8 @@ def _held_out(pool: tuple[np.ndarray, np.ndarray], owned: Owned) -> HeldOut:
     return HeldOut(Federation(*pool, owned.index, owned.count), owned.example, owned.owner)
 
 
-def _stack(runs: list[list[np.ndarray]]) -> Owned:
-    capacity = max(len(rows) for clients in runs for rows in clients)
-    length = max(sum(map(len, clients)) for clients in runs)
+def _stack(runs: list[list[np.ndarray]], like: list[list[np.ndarray]]) -> Owned:
+    capacity = max(len(rows) for clients in like for rows in clients)
+    length = max(sum(map(len, clients)) for clients in like)
     each = [index_table(clients, capacity) for clients in runs]
     return Owned(*map(np.stack, zip(*((*t, *flat_list(*t, length)) for t in each), strict=True)))

@@ -6,8 +6,8 @@ from fedeba_jax import ALGORITHMS
 from fedeba_jax.algorithms.signature import Hyperparameter, hyperparameters
 
 
-def parse(algorithm: str, text: str) -> dict[str, Any]:
-    """"tau=0.1,alpha=0.9" as values by name, the rest at its defaults."""
+def parse(algorithm: str, text: str, *, flag: str = "--hparams") -> dict[str, Any]:
+    """"tau=0.1,alpha=0.9" as values by name, the rest at its defaults; errors name the flag."""
     if algorithm not in ALGORITHMS:
         raise ValueError(f"--algorithm={algorithm} is not known; choose one of {', '.join(ALGORITHMS)}")
     known = hyperparameters(ALGORITHMS[algorithm])
@@ -16,11 +16,11 @@ def parse(algorithm: str, text: str) -> dict[str, Any]:
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals or name not in known:
-            raise ValueError(f"--hparams: {algorithm} has no {item!r}; it takes {describe(algorithm)}")
+            raise ValueError(f"{flag}: {algorithm} has no {item!r}; it takes {describe(algorithm)}")
         if name in seen:
-            raise ValueError(f"--hparams: {name} is given twice; give it once")
+            raise ValueError(f"{flag}: {name} is given twice; give it once")
         seen.add(name)
-        values[name] = _value(algorithm, known[name], value)
+        values[name] = _value(algorithm, known[name], value, flag)
     return values
 
 
@@ -35,7 +35,7 @@ def _describe(h: Hyperparameter) -> str:
     return f"{h.name}={str(h.default).lower()} ({valid}{' or none' if h.optional else ''})"
 
 
-def _value(algorithm: str, h: Hyperparameter, text: str) -> Any:
+def _value(algorithm: str, h: Hyperparameter, text: str, flag: str) -> Any:
     if h.optional and text.lower() == "none":
         return None
     value: Any
@@ -45,7 +45,7 @@ def _value(algorithm: str, h: Hyperparameter, text: str) -> Any:
         value = None
     valid = value is not None and (not h.bounds or value in h.bounds) and (not h.choices or value in h.choices)
     if not valid:
-        raise ValueError(f"--hparams: {h.name}={text} is not valid for {algorithm}; give {_describe(h)}")
+        raise ValueError(f"{flag}: {h.name}={text} is not valid for {algorithm}; give {_describe(h)}")
     return value
 
 

@@ -17,9 +17,10 @@ from experiments import devices
 from experiments.federations import Pools, Tables, assemble
 from experiments.tasks import Task
 from fedeba_jax import client_map as maps
+from fedeba_jax import tree
 from fedeba_jax.algorithms.signature import hyperparameters
 from fedeba_jax.evaluate import Scores
-from fedeba_jax.simulate import evaluate
+from fedeba_jax.simulate import evaluate, is_finite
 from fedeba_jax.types import Algorithm, Info, Model, Sizes, State
 
 RATES = ("lr", "lr_decay", "server_lr")
@@ -76,21 +77,32 @@ class Program:
         return jax.jit(devices.by_name(self.run_map, "run_map")(one, in_axes=0), out_shardings=self.placement)
 
     def chunk(self, rounds: int) -> Callable[[Runs, State, Any, Pools], tuple[State, Info, Evaluation]]:
-        """(runs, state, first round, examples) -> state, diagnostics [R, rounds, ...], scores after the last round."""
+        """(runs, state, first round, examples) -> state, diagnostics [R, rounds, ...], scores after the last round.
+
+        A run that diverged before stays as it is and costs nothing more.
+        """
         client_map = devices.by_name(self.client_map, "client_map")
 
         def one(run: Runs, state: State, start: jax.Array, pools: Pools) -> tuple[State, Info, Evaluation]:
             algorithm = self._algorithm(run)
             train, validation, test = assemble(pools, run.tables)
             key = jax.random.key(run.sample_seed)
-            state, info = fedeba_jax.run_rounds(
-                algorithm, train, state, key, start, rounds=rounds, sizes=self.sizes, client_map=client_map
-            )
-            scores = [
-                held and evaluate(algorithm, state, held, apply=self.model.apply, client_map=client_map)
-                for held in (test, validation)
-            ]
-            return state, info, Evaluation(*scores)
+
+            def go_on(state: State) -> tuple[State, Info, Evaluation]:
+                state, info = fedeba_jax.run_rounds(
+                    algorithm, train, state, key, start, rounds=rounds, sizes=self.sizes, client_map=client_map
+                )
+                scores = [
+                    held and evaluate(algorithm, state, held, apply=self.model.apply, client_map=client_map)
+                    for held in (test, validation)
+                ]
+                return state, info, Evaluation(*scores)
+
+            def frozen(state: State) -> tuple[State, Info, Evaluation]:
+                _, info, scores = tree.zeros_like(jax.eval_shape(go_on, state))  # among others, finite = False
+                return state, info, scores
+
+            return jax.lax.cond(is_finite(algorithm, state), go_on, frozen, state)
 
         mapped = devices.by_name(self.run_map, "run_map")(one, in_axes=(0, 0, None, None))
 

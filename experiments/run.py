@@ -12,10 +12,10 @@ from experiments import devices, federations, plots, run_folder, show
 from experiments.cli import RunError
 from experiments.program import Evaluation, Program, Seeds, batch, first_round, traced_hparams
 from experiments.tasks import Task
-from fedeba_jax import metrics, sizes_of
-from fedeba_jax.data.federation import federate
+from fedeba_jax import metrics
 from fedeba_jax.data.sources import Dataset, load
 from fedeba_jax.models import make_model
+from fedeba_jax.simulate import sizes_from
 
 LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
 
@@ -87,7 +87,7 @@ def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bo
                     training += time.perf_counter() - begun
                 else:
                     first_chunk = time.perf_counter() - begun
-                info, scores = jax.tree.map(_on_host, (info, scores))
+                info, scores = jax.tree.map(on_host, (info, scores))
                 _note_divergence(diverged, settings.seeds, info["finite"], done)
                 traffic += _traffic(info, task.cohort_size)
                 run_folder.append_rows(folder / "rounds.jsonl", _round_rows(settings, info, done))
@@ -132,8 +132,7 @@ def prepare(settings: Settings, dataset: Dataset) -> tuple[Program, Any, Any]:
     )
     model = make_model(task.model, task.dataset, dataset.x_train.shape[1:], dataset.num_classes)
     capacity = tables.train.index.shape[-1]
-    sizes = sizes_of(federate(dataset.x_train[:1], dataset.y_train[:1], [np.zeros(capacity, int)] * task.clients),
-                     model.init, task.cohort_size)  # fmt: skip
+    sizes = sizes_from(model.init, task.clients, task.cohort_size, capacity)
     traced, static = traced_hparams(settings.algorithm, settings.hparams)
     client_map, run_map = devices.choose(settings.client_map, settings.run_map, len(seeds))
     program = Program(task, settings.algorithm, static, model, sizes, client_map, run_map)
@@ -145,7 +144,17 @@ def metrics_of(scores: Evaluation) -> dict[str, np.ndarray]:
     return jax.tree.map(np.asarray, jax.vmap(metrics.summarize)(scores.test["global"].accuracy))
 
 
-def _on_host(leaf: jax.Array) -> np.ndarray:
+def metrics_row(accuracy: np.ndarray, loss: np.ndarray, count: np.ndarray) -> dict[str, float]:
+    """All metrics of one evaluation of one model; `count` is the clients' number of held-out examples."""
+    return {
+        **{key: float(value) for key, value in metrics.summarize(accuracy).items()},
+        "pooled_accuracy": float(np.average(accuracy, weights=count)),
+        "loss": float(np.mean(loss)),
+        "loss_std": float(np.std(loss)),
+    }
+
+
+def on_host(leaf: jax.Array) -> np.ndarray:
     """Host statistics are taken in float64: the losses of a diverging run overflow when squared."""
     return np.asarray(leaf, np.float64 if leaf.dtype == np.float32 else None)
 
@@ -177,12 +186,8 @@ def _eval_rows(settings: Settings, scores: Evaluation, done: int, runs: Any) -> 
         for model, score in (getattr(scores, split) or {}).items():
             for i, seed in enumerate(settings.seeds):
                 count = np.asarray(owned.count[i])
-                rows.append({
-                    "seed": seed, "round": done, "split": split, "model": model,
-                    **{k: float(v) for k, v in metrics.summarize(score.accuracy[i]).items()},
-                    "pooled_accuracy": np.average(score.accuracy[i], weights=count),
-                    "loss": np.mean(score.loss[i]), "loss_std": np.std(score.loss[i]),
-                })  # fmt: skip
+                measured = metrics_row(score.accuracy[i], score.loss[i], count)
+                rows.append({"seed": seed, "round": done, "split": split, "model": model, **measured})
     return rows
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -20,6 +21,8 @@ METRICS = {  # key of a summary -> column, digits
     "cv": ("C_V", 4),
     "angle": ("angle °", 2),
 }
+
+HIGHER_IS_BETTER = ("mean", "worst5", "best5")
 
 
 class Bar:
@@ -65,7 +68,7 @@ def results_table(rows: dict[str, dict[str, Sequence[float]]], title: str) -> No
     for name, _ in METRICS.values():
         table.add_column(name, justify="right")
     best = {
-        key: (max if key in ("mean", "worst5", "best5") else min)(np.mean(row[key]) for row in rows.values())
+        key: (max if key in HIGHER_IS_BETTER else min)(np.mean(row[key]) for row in rows.values())
         for key in METRICS
     }
     for method, row in rows.items():
@@ -76,3 +79,61 @@ def results_table(rows: dict[str, dict[str, Sequence[float]]], title: str) -> No
             cells.append(f"[bold]{cell}[/bold]" if len(rows) > 1 and values.mean() == best[key] else cell)
         table.add_row(method, *cells)
     (console if console.is_terminal else Console(width=120, file=sys.stdout)).print(table)
+
+
+class Best:
+    """The best points of a sweep so far, rounds/s and time left: a live table, or a line a batch without a terminal."""
+
+    def __init__(self, names: Sequence[str], missing: Sequence[Any], split: str, metric: str, most: int = 8) -> None:
+        self._names, self._split, self._metric, self._most = names, split, metric, most
+        self._left = sum(point.task.rounds for point in missing)
+        self._latest: dict[str, tuple[str, dict[str, Any]]] = {}  # point -> label, its latest row
+        self._diverged: set[str] = set()
+        self._timed_rounds, self._timed_seconds = 0, 0.0
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+
+    def __enter__(self) -> "Best":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._live:
+            self._live.stop()
+
+    def tell(self, chunk: Any) -> None:
+        """Take in the rows of a chunk (`sweep_run.Chunk`) and show them."""
+        labels = {point.id: f"{point.label(self._names)} seed={point.seed}" for point in chunk.points}
+        for row in chunk.rows:
+            if row["status"] == "diverged":
+                self._diverged.add(row["point"])
+                self._latest.pop(row["point"], None)
+            elif row["split"] == self._split:
+                self._latest[row["point"]] = (labels[row["point"]], row)
+        self._left -= chunk.rounds * len(chunk.points)
+        if chunk.seconds:
+            self._timed_rounds += chunk.rounds * len(chunk.points)
+            self._timed_seconds += chunk.seconds
+        if self._live:
+            self._live.update(self._table(), refresh=True)
+        elif chunk.rows[-1]["final"]:
+            print(self._status(), flush=True)
+
+    def _ranked(self) -> list[tuple[str, dict[str, Any]]]:
+        sign = -1 if self._metric in HIGHER_IS_BETTER else 1
+        return sorted(self._latest.values(), key=lambda item: sign * item[1][self._metric])[: self._most]
+
+    def _status(self) -> str:
+        rate = self._timed_rounds / self._timed_seconds if self._timed_seconds else None
+        speed = f"{rate:.1f} rounds/s, {self._left / rate:.0f} s left" if rate else "compiled"
+        best = f"; best {self._split} {self._metric}: {self._ranked()[0][0]}" if self._latest else ""
+        diverged = f"; {len(self._diverged)} diverged" if self._diverged else ""
+        return f"{self._left} rounds left, {speed}{diverged}{best}"
+
+    def _table(self) -> Table:
+        table = Table(title=f"best points so far, by {self._split} {self._metric}", caption=self._status())
+        for name in ("point", "round", *(name for name, _ in METRICS.values())):
+            table.add_column(name, justify="left" if name == "point" else "right")
+        for label, row in self._ranked():
+            table.add_row(label, str(row["round"]), *(f"{row[k]:.{digits}f}" for k, (_, digits) in METRICS.items()))
+        return table

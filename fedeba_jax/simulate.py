@@ -16,6 +16,11 @@ from fedeba_jax.types import Algorithm, ClientMap, Federation, HeldOut, Info, Ke
 def sizes_of(federation: Federation, init_params: Callable[[Key], Params], cohort_size: int) -> Sizes:
     """The static sizes of a simulation."""
     num_clients, capacity = federation.index.shape
+    return sizes_from(init_params, num_clients, cohort_size, capacity)
+
+
+def sizes_from(init_params: Callable[[Key], Params], num_clients: int, cohort_size: int, capacity: int) -> Sizes:
+    """The static sizes of a simulation whose federation is yet to be made."""
     if not 1 <= cohort_size <= num_clients:
         raise ValueError(f"cohort_size={cohort_size} is not between 1 and num_clients={num_clients}")
     model = jax.eval_shape(init_params, jax.random.key(0))
@@ -58,9 +63,14 @@ def run_round(
     )
     server_state, cohort_state, info = algorithm.update(state.server, cohort)
     clients_state = tree.set_rows(state.clients, ids, cohort_state)
-    finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(algorithm.models(server_state))]
-    info = {**info, **cohort.traffic, "cohort": ids, "finite": jnp.stack(finite).all()}
-    return State(server_state, clients_state), info
+    state = State(server_state, clients_state)
+    return state, {**info, **cohort.traffic, "cohort": ids, "finite": is_finite(algorithm, state)}
+
+
+def is_finite(algorithm: Algorithm, state: State) -> jax.Array:
+    """Whether the models of a state are finite numbers; a run that diverged has none."""
+    models = algorithm.models(state.server)
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(models)]).all()
 
 
 def run_rounds(
