@@ -77,9 +77,10 @@ def report(
         chosen = tables.build(choice.settings, title, model=model, last=last)
         made["chosen"] = chosen._replace(notes=[*choice.notes, *chosen.notes])
     _clear(out)
-    console = show.console if show.console.is_terminal else Console(width=170, file=sys.stdout, highlight=False)
+    live = show.console.is_terminal
+    console = show.console if live else Console(width=200, file=sys.stdout, highlight=False)
     for table in made.values():
-        console.print(tables.to_rich(table))
+        console.print(tables.to_rich(table, by=metric, styled=live))
     provenance = sources(series)
     print("\n".join(provenance))
     view = View(model, last, metric, task)
@@ -122,9 +123,9 @@ def choose(settings: Sequence[Setting], split: str, metric: str, model: str, las
         close = sum(
             bool(tables.within_noise(figures, s.values(metric, split, model, last))) for s in finite if s is not best
         )
-        told = f"; {close} of the others are not to be told from it on {split} data" if close else ""
+        told = f"; not to be told from it on {split} data: {close}" if close else ""
         out = len(own) - len(usable)
-        left = f"; {out} diverged or unfinished left out" if out else ""
+        left = f"; left out, diverged or unfinished: {out}" if out else ""
         notes.append(f"{algorithm}: best of {len(usable)} settings{told}{left}")
     return Choice(chosen, notes)
 

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.plots import COLORS
-from experiments.results import HIGHER_IS_BETTER, Series, Setting, comparable, sort_key, text
+from experiments.results import HIGHER_IS_BETTER, Setting, comparable, sort_key, text
 
 MOST_CURVES = 8
 MOST_PANELS = 9
 MOST_NUMBERS = 12  # points of a front that are listed by name
 MARKERS = "osD^vPX*"
+PALETTE = (*COLORS, "#222222")
 NAMES = {
     "mean": "global accuracy, %", "variance": "variance over clients", "std": "std over clients", "cv": "C_V",
     "worst5": "accuracy of the worst 5 %", "best5": "accuracy of the best 5 %", "angle": "fairness angle, °",
@@ -56,8 +57,11 @@ def best(settings: Sequence[Setting], view: View, most: int = MOST_CURVES) -> tu
     if len(usable) <= most:
         return usable, ""
     sign = -1 if HIGHER_IS_BETTER[view.metric] else 1
-    chosen = {id(s) for s in sorted(usable, key=lambda s: sign * _mean(s, view.metric, view))[:most]}
-    return [s for s in usable if id(s) in chosen], f"best {most} of {len(usable)} settings by {view.metric}"
+    ranked = sorted(usable, key=lambda s: sign * _mean(s, view.metric, view))
+    leaders = list({s.algorithm: s for s in reversed(ranked)}.values())  # the best of each algorithm
+    chosen = {id(s) for s in [*sorted(leaders, key=ranked.index), *(s for s in ranked if s not in leaders)][:most]}
+    each = " (and each algorithm's best)" if len(leaders) > 1 else ""
+    return [s for s in usable if id(s) in chosen], f"the best {most} of {len(usable)} settings by {view.metric}{each}"
 
 
 def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -89,19 +93,18 @@ def heat(settings: Sequence[Setting], metric: str, axes: tuple[str, str], view: 
     said, members = [], 1
     if len(panels) > MOST_PANELS:
         members = len(panels)
-        said.append(f"mean over {', '.join(others)} ({members} combinations; *: not of all of them)")
+        said.append(f"mean over {', '.join(others)}: {members} combinations (*: of those that did not diverge)")
         panels = {"": list(settings)}
     grids = {title: _grid(own, metric, axes, columns, rows, view) for title, own in panels.items()}
     finite = np.concatenate([grid.values[np.isfinite(grid.values)] for grid in grids.values()])
     if not finite.size:
         raise Skipped("every setting diverged or has no figures")
-    said.append("red frame: best")
-    if finite.size < sum(grid.values.size for grid in grids.values()):
-        said.append("grey: diverged (div.) or missing")
+    gaps = finite.size < sum(grid.values.size for grid in grids.values())
+    said.append("red frame: best" + ("; grey: diverged (div.) or missing" if gaps else ""))
     plt = _pyplot()
     wide = min(len(panels), 3)
     tall = math.ceil(len(panels) / wide)
-    size = (max(6.0, wide * (0.75 * len(columns) + 1.2) + 1.4), max(3.0, tall * (0.5 * len(rows) + 1.3) + 0.7))
+    size = (max(6.0, wide * (0.75 * len(columns) + 1.2) + 1.4), max(3.2, tall * (0.5 * len(rows) + 1.3) + 0.9))
     figure, panes = plt.subplots(tall, wide, figsize=size, layout="constrained", squeeze=False)
     for pane in panes.flat[len(panels) :]:
         pane.set_visible(False)
@@ -112,7 +115,7 @@ def heat(settings: Sequence[Setting], metric: str, axes: tuple[str, str], view: 
         pane.set(xlabel=axes[0], ylabel=axes[1])
         pane.set_title(title, fontsize=10)
     figure.colorbar(image, ax=panes, label=_name(metric))
-    _finish(plt, figure, out, f"{settings[0].algorithm} on {view.task}", "; ".join(said))
+    _finish(plt, figure, out, f"{settings[0].algorithm} on {view.task}, {view.model} model, test data", "\n".join(said))
     return out
 
 
@@ -124,7 +127,7 @@ def plane(settings: Sequence[Setting], view: View, out: Path) -> Path:
     points = [(_mean(s, "mean", view), _mean(s, "variance", view)) for s in usable]
     front = pareto_front(points)
     plt = _pyplot()
-    figure, axis = plt.subplots(figsize=(9.5, 5), layout="constrained")
+    figure, axis = plt.subplots(figsize=(10.5, 5), layout="constrained")
     algorithms = list(dict.fromkeys(s.algorithm for s in usable))
     for n, algorithm in enumerate(algorithms):
         own = [i for i, s in enumerate(usable) if s.algorithm == algorithm]
@@ -132,21 +135,21 @@ def plane(settings: Sequence[Setting], view: View, out: Path) -> Path:
         spread_across, spread_up = (
             [np.std(list(_values(usable[i], metric, view).values())) for i in own] for metric in ("mean", "variance")
         )
-        color = COLORS[n % len(COLORS)]
+        color = PALETTE[n % len(PALETTE)]
         axis.errorbar(across, up, spread_up, spread_across, fmt="none", ecolor=color, alpha=0.3, lw=1, zorder=1)
         axis.scatter(across, up, s=36, color=color, marker=MARKERS[n % len(MARKERS)], label=algorithm, zorder=3,
                      edgecolor="white", lw=0.5)  # fmt: skip
-    axis.plot(*zip(*(points[i] for i in front), strict=True), color="black", lw=1.2, ls="--", zorder=2,
-              label="Pareto front")  # fmt: skip
+    axis.plot(*zip(*(points[i] for i in front), strict=True), color="black", lw=1.2, ls="--", zorder=4,
+              marker="o", ms=10, mfc="none", label="Pareto front")  # fmt: skip
     for number, i in enumerate(front[:MOST_NUMBERS], 1):
-        axis.annotate(str(number), points[i], xytext=(6, -12), textcoords="offset points", fontsize=9, weight="bold")
+        axis.annotate(str(number), points[i], xytext=(7, -13), textcoords="offset points", fontsize=9, weight="bold")
         axis.plot([], [], " ", label=f"{number}: {usable[i].label}")
     if len(front) > MOST_NUMBERS:
         axis.plot([], [], " ", label=f"and {len(front) - MOST_NUMBERS} more")
     axis.set(xlabel="global accuracy, % (right is better)", ylabel="variance over clients (down is fairer)")
     _style(axis)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-    _finish(plt, figure, out, f"accuracy and fairness on {view.task}", _bars(usable, "bars: std over seeds"))
+    figure.legend(loc="outside right center", frameon=False, fontsize=8)
+    _finish(plt, figure, out, f"{view.model} model on {view.task}, test data", _bars(usable, "bars: std over seeds"))
     return out
 
 
@@ -201,7 +204,7 @@ def clients(settings: Sequence[Setting], view: View, out: Path) -> Path:
 
 def gates(settings: Sequence[Setting], view: View, out: Path) -> Path:
     """How often the gate opens as training goes on, and what theta makes that cost."""
-    gated = [s for s in comparable(settings) if all(_has_gate(run) for run in s.runs)]
+    gated = [s for s in comparable(settings) if all(run.has_gate for run in s.runs)]
     if not gated:
         raise Skipped("no algorithm here has a gate")
     groups: dict[str, list[Setting]] = {}
@@ -239,16 +242,12 @@ def _cost_by_theta(pane: Any, gated: Sequence[Setting], view: View) -> None:
                 costs = [100 * cost for cost in _values(s, "additional_cost", view).values()]
                 by_theta.setdefault(s.parameters["theta"], []).extend(costs)
         thetas = sorted(by_theta)
-        pane.plot(thetas, [np.mean(by_theta[t]) for t in thetas], marker=MARKERS[n], ms=5, label=algorithm,
-                  color=COLORS[n % len(COLORS)])  # fmt: skip
-        pane.fill_between(thetas, [min(by_theta[t]) for t in thetas], [max(by_theta[t]) for t in thetas],
-                          color=COLORS[n % len(COLORS)], alpha=0.15, lw=0)  # fmt: skip
+        means, low, high = ([statistic(by_theta[t]) for t in thetas] for statistic in (np.mean, min, max))
+        color = PALETTE[n % len(PALETTE)]
+        pane.plot(thetas, means, marker=MARKERS[n % len(MARKERS)], ms=5, label=algorithm, color=color)
+        pane.fill_between(thetas, low, high, color=color, alpha=0.15, lw=0)
     pane.set(xlabel="theta, °", ylabel="additional exchanges, % of all", ylim=(0, None))
     pane.legend(frameon=False, fontsize=8)
-
-
-def _has_gate(run: Series) -> bool:
-    return bool(run.traffic) and all(spent.gate_open is not None for spent in run.traffic.values())
 
 
 def _band(pane: Any, by_seed: Sequence[dict[int, float]], n: int, label: str) -> None:
@@ -340,8 +339,7 @@ def _bars(settings: Sequence[Setting], words: str) -> str:
 
 
 def _line(n: int) -> dict[str, Any]:
-    """A colour each; beyond the palette the line is dashed."""
-    return {"color": COLORS[n % len(COLORS)], "ls": "-" if n < len(COLORS) else "--", "lw": 1.6}
+    return {"color": PALETTE[n], "lw": 1.6}
 
 
 def _height(chosen: Sequence[Setting]) -> float:

@@ -69,6 +69,12 @@ class Series:
     def finished(self) -> bool:
         return self.diverged is not None or self.rounds >= self.planned
 
+    @property
+    def has_gate(self) -> bool:
+        """Gates have an angle theta; one that never opened is a gate all the same."""
+        counts = [spent.gate_open for spent in self.traffic.values()]
+        return bool(counts) and None not in counts and ("theta" in self.hparams or any(counts))
+
     def curve(self, metric: str, split: str, model: str) -> dict[int, float]:
         """The metric by round."""
         return {t: row.get(metric, np.nan) for t, row in sorted(self.evals.get((split, model), {}).items())}
@@ -274,8 +280,7 @@ def _load_sweep(folder: Path) -> list[Series]:
     if not (folder / "results.jsonl").exists():
         raise ValueError(f"{folder / 'results.jsonl'} is missing: no point of the sweep is done; let it go on")
     rows = _rows(folder / "results.jsonl")
-    base = meta["settings"].get("task", meta["settings"])  # of the task, or with the task inside
-    base = (base if isinstance(base, dict) else meta["settings"]) | {"validation": meta["validation"]}
+    base = meta["settings"] | {"validation": meta["validation"]}
     source = Source(folder, "sweep", meta["task"], meta["data"], meta["environment"].get("commit"),
                     tuple(name for name in meta["varies"] if name not in ("algorithm", "seed")), "")  # fmt: skip
     series: dict[str, Series] = {}
@@ -292,15 +297,11 @@ def _load_sweep(folder: Path) -> list[Series]:
         if row.get("client_accuracy") is not None:
             one.client_accuracy[row["model"]] = np.asarray(row["client_accuracy"], float)
     done = sum(one.finished for one in series.values())
-    expected = max(_count(meta.get("points")), len(series))
+    expected = max(len(meta.get("points", ())), len(series))
     source = source._replace(missing=f"{done} of {expected} runs are done" if done < expected else "")
     for one in series.values():
         one.source = source
     return list(series.values())
-
-
-def _count(points: Any) -> int:
-    return len(points) if isinstance(points, list | dict) else int(points or 0)
 
 
 def _note_evaluation(one: Series, row: dict[str, Any]) -> None:

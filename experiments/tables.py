@@ -115,15 +115,22 @@ def within_noise(best: dict[int, float], other: dict[int, float]) -> bool | None
     return bool(abs(difference["mean"]) <= difference["ci95_half_width"])
 
 
-def to_rich(table: Table) -> RichTable:
-    """For the terminal; the first rows of a long table."""
-    shown = RichTable(title=table.title, title_justify="left", caption="\n".join(_notes(table)), caption_justify="left")
+def to_rich(table: Table, *, by: str = "mean", styled: bool = True) -> RichTable:
+    """For the terminal; of a long table the rows that are best by a metric. Plain text marks by signs."""
+    notes = list(table.notes)
+    if len(table.rows) > SHOWN:
+        notes.append(f"the best {SHOWN} of {len(table.rows)} rows; all are in the files")
+    if not styled:
+        notes = [note.replace(LEGEND, "*best of the column*, _second best_") for note in notes]
+    shown = RichTable(title=table.title, title_justify="left", caption="\n".join(notes), caption_justify="left")
     shown.add_column("setting")
     shown.add_column("seeds", justify="right")
     for column_ in table.columns:
-        shown.add_column(column_.title, justify="right")
+        shown.add_column(column_.title, justify="right", no_wrap=True)
     styles = {"best": "[bold]{}[/bold]", "second": "[underline]{}[/underline]", "": "{}"}
-    for row in table.rows[:SHOWN]:
+    if not styled:
+        styles = {"best": "*{}*", "second": "_{}_", "": "{}"}
+    for row in _shown(table, by):
         cells = _texts(table, row, lambda body, m: styles[m].format(body))
         shown.add_row(escape(_label(row)), str(len(row.setting.runs)), *cells)
     return shown
@@ -218,9 +225,15 @@ def _cell_text(row: Row, column_: Column, style: Any) -> str:
     return ("≈ " if cell.noise else "") + style(body, cell.mark)
 
 
-def _notes(table: Table) -> list[str]:
-    more = len(table.rows) - SHOWN
-    return table.notes + ([f"{more} more rows are in the files"] if more > 0 else [])
+def _shown(table: Table, by: str) -> list[Row]:
+    """The rows that fit, in their order: those best by a column of the table (accuracy, if it has no such column)."""
+    if len(table.rows) <= SHOWN:
+        return table.rows
+    key = by if by in KEYS else "mean"
+    sign = -1 if HIGHER_IS_BETTER[key] else 1
+    rank = {id(row): math.inf if row.status else sign * row.cells[key].mean for row in table.rows}
+    kept = {id(row) for row in sorted(table.rows, key=lambda row: rank[id(row)])[:SHOWN]}
+    return [row for row in table.rows if id(row) in kept]
 
 
 def _pipes(cells: Sequence[str]) -> str:
