@@ -246,7 +246,7 @@ def _cost_by_theta(pane: Any, gated: Sequence[Setting], view: View) -> None:
         color = PALETTE[n % len(PALETTE)]
         pane.plot(thetas, means, marker=MARKERS[n % len(MARKERS)], ms=5, label=algorithm, color=color)
         pane.fill_between(thetas, low, high, color=color, alpha=0.15, lw=0)
-    pane.set(xlabel="theta, °", ylabel="additional exchanges, % of all", ylim=(0, None))
+    pane.set(xlabel="theta, °", ylabel="additional exchanges, % of all", ylim=(-1, None))
     pane.legend(frameon=False, fontsize=8)
 
 
@@ -352,6 +352,8 @@ def _legend_below(figure: Any, pane: Any) -> None:
 
 
 def _style(pane: Any) -> None:
+    if pane.get_xlabel() == "round":
+        pane.xaxis.get_major_locator().set_params(integer=True)
     pane.grid(alpha=0.25)
     pane.spines[["top", "right"]].set_visible(False)
 

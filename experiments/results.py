@@ -224,8 +224,11 @@ def _check_no_seed_twice(runs: Sequence[Series], names: dict[str, list[str]]) ->
     for run in runs:
         if run.seed in seen:
             what = " ".join([run.algorithm, *(f"{k}={text(v)}" for k, v in _parameters(run, names).items())])
-            raise ValueError(f"{what}, seed {run.seed} is in {seen[run.seed].source.folder} and in "
-                             f"{run.source.folder}; give one of them")  # fmt: skip
+            first, second = seen[run.seed].source.folder, run.source.folder
+            if first == second:
+                raise ValueError(f"{what}, seed {run.seed} is twice in {first}, with other data, initial or "
+                                 "sampling seeds or validation; sweep those into folders of their own")  # fmt: skip
+            raise ValueError(f"{what}, seed {run.seed} is in {first} and in {second}; give one of them")
         seen[run.seed] = run
 
 
@@ -283,9 +286,9 @@ def _load_sweep(folder: Path) -> list[Series]:
     base = meta["settings"] | {"validation": meta["validation"]}
     source = Source(folder, "sweep", meta["task"], meta["data"], meta["environment"].get("commit"),
                     tuple(name for name in meta["varies"] if name not in ("algorithm", "seed")), "")  # fmt: skip
-    series: dict[str, Series] = {}
+    series: dict[tuple[str, int], Series] = {}
     for row in rows:
-        key = json.dumps([row["algorithm"], row["hparams"], row["settings"], row["seed"]], sort_keys=True)
+        key = (row["point"], row["seed"])
         if key not in series:
             chosen = base | row["settings"] | {"rounds": row["rounds"]}
             series[key] = Series(row["algorithm"], row["hparams"], chosen, row["seed"], row["rounds"], source)

@@ -132,6 +132,9 @@ def test_seeds_of_several_folders_become_one_row(tmp_path):
     assert setting.values("mean", "test", "global", 5) == {0: 50, 1: 60}
     with pytest.raises(ValueError, match=r"fedavg, seed 0 is in .*a and in .*again; give one of them"):
         results.group(results.load([tmp_path / "a", tmp_path / "again"]))
+    twice = sweep_folder(tmp_path / "twice", [("fedeba", {"tau": 0.1}, 0, both(50, 50), 1.0)] * 2)
+    with pytest.raises(ValueError, match=r"fedeba tau=0\.1, seed 0 is twice in .*twice"):
+        results.group(results.load([twice]))
 
 
 def test_a_cell_is_the_mean_of_the_last_evaluations_over_seeds(runs):
@@ -341,7 +344,7 @@ def test_wrong_input_is_one_line_with_the_file_and_the_remedy(tmp_path, runs):
     (runs / "sweep" / "results.jsonl").write_text("{}\n{broken\n")
     assert "results.jsonl, line 2 is not JSON" in told(runs / "sweep")
     (runs / "sweep" / "results.jsonl").write_text("{}\n")
-    assert "sweep is not as experiments.sweep of this version writes it (KeyError('algorithm'))" in told(runs / "sweep")
+    assert "sweep is not as experiments.sweep of this version writes it (KeyError('point'))" in told(runs / "sweep")
     (runs / "sweep" / "results.jsonl").write_text("")
     assert "results.jsonl is empty" in told(runs / "sweep")
     (runs / "sweep" / "sweep.json").write_text("{")
