@@ -5,7 +5,7 @@
 Work: the paper's round (100 clients, 10 sampled, K = 10 steps of batch 50) on random images of the model's
 data set. Every repeat times ours and torch with 1 and with all threads, one after the other; the ratio of a
 repeat is the faster torch over ours, so a noisy machine hurts both. Reported: median of the ratios with their
-quartiles. Compilation is timed apart. Needs the `bench` extra; give it an idle machine.
+quartiles. Compilation is timed apart. Needs the `bench` extra; give it an idle machine. --out: a JSON file.
 """
 
 import json
@@ -21,7 +21,7 @@ from absl import flags
 
 import fedeba_jax
 from benchmarks import torch_loop
-from experiments import cli, devices, run_folder
+from experiments import cli, common_flags, run_folder
 from fedeba_jax import client_map as maps
 from fedeba_jax.data.federation import federate
 from fedeba_jax.models import make_model
@@ -31,7 +31,7 @@ flags.DEFINE_list("models", ["mlp", "cnn"], "Networks: mlp (28x28, 600 examples 
 flags.DEFINE_list("algorithms", ["fedavg", "fedeba_plus"], "Algorithms that the PyTorch loop has too.")
 flags.DEFINE_integer("repeats", 9, "Interleaved repeats.")
 flags.DEFINE_float("seconds", 1.0, "Least time of one measurement of ours; short rounds are repeated to fill it.")
-flags.DEFINE_string("out", None, "JSON file for the figures.")
+flags.declare_key_flag("out")
 
 CLIENTS, COHORT = 100, 10
 WORK = {"mlp": ((28, 28, 1), 600, "fashion_mnist"), "cnn": ((32, 32, 3), 500, "cifar10")}
@@ -107,7 +107,7 @@ def measure(model_name: str, algorithm: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    devices.set_up()
+    common_flags.set_up_devices()
     try:
         import torch
     except ImportError as error:

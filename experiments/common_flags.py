@@ -1,20 +1,28 @@
-"""Flags that `train` and `sweep` share: the task and its fields, seeds, data, devices."""
+"""Flags that binaries share: algorithm, task and its fields, seeds, data, devices, output, choice of the best.
+
+A binary adopts all of them, or declares those it takes as its own, so that --help shows them.
+"""
 
 import dataclasses
 
 from absl import flags
 
-from experiments import devices
+from experiments import devices, show
 from experiments.tasks import CHOICES, HELP, TASKS, Task, resolve
 from fedeba_jax.data.sources import DATASETS
 from fedeba_jax.models import MODELS
 
 FLAGS = flags.FLAGS
+flags.DEFINE_list("algorithm", ["fedeba_plus"], "Algorithm, or several where several are compared: fedavg,fedeba_plus.")
 flags.DEFINE_string("task", "fashion_mnist_mlp", f"One of {', '.join(TASKS)}.")
 flags.DEFINE_list("seeds", ["0"], "Seeds, each a run: 0,1,2 or 0:3.")
 flags.DEFINE_integer("data_seed", None, "Seed of the data split, if it shall not follow the seed.")
 flags.DEFINE_integer("init_seed", None, "Seed of the initial model, if it shall not follow the seed.")
 flags.DEFINE_integer("sample_seed", None, "Seed of client and batch sampling, if it shall not follow the seed.")
+flags.DEFINE_float("validation", None, "Fraction of each client's training data held back and evaluated.")
+flags.DEFINE_string("out", None, "Folder (of benchmarks: file) of the results; the default is in the description.")
+flags.DEFINE_enum("select_on", "validation", ["validation", "test"], "Which split the best points are chosen on.")
+flags.DEFINE_enum("metric", "mean", list(show.METRICS), "What the best points are chosen by.")
 flags.DEFINE_string("data_dir", None, "Where data sets live; default $FEDEBA_DATA, or ./data.")
 flags.DEFINE_string("client_map", "auto", f"How the clients of a round run: {devices.MAPS}.")
 flags.DEFINE_string("run_map", "auto", f"How several runs run: {devices.MAPS}.")
@@ -67,7 +75,8 @@ def seeds() -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def validation(fraction: float) -> float:
+def validation(default: float) -> float:
+    fraction = default if FLAGS.validation is None else FLAGS.validation
     if not 0 <= fraction < 1:
         raise ValueError(f"--validation={fraction} is not a fraction; give a number in [0, 1)")
     return fraction

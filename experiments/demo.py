@@ -1,26 +1,30 @@
-"""FedAvg against FedEBA+ and Prac-FedEBA+ on embedded images: a fairness table and a picture (`make demo`)."""
+"""FedAvg against FedEBA+ and Prac-FedEBA+ on embedded images: a fairness table and a picture (`make demo`).
+
+A demo that is in --out (default runs/demo) is replaced.
+"""
 
 from pathlib import Path
 
 from absl import flags
 
-from experiments import cli, devices, hparams, plots, run, show
-from experiments.tasks import resolve
+from experiments import cli, common_flags, hparams, plots, run, show
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("out", "runs/demo", "Folder of the results; a demo that is there is replaced.")
-flags.DEFINE_list("algorithms", ["fedavg", "fedeba_plus", "prac_fedeba_plus"], "Algorithms to compare, at defaults.")
-flags.DEFINE_list("seeds", ["0", "1"], "Seeds, each a run.")
-flags.DEFINE_integer("rounds", 300, "Rounds.")
+for _flag in ("algorithm", "seeds", "rounds", "out"):
+    flags.declare_key_flag(_flag)
 
 TASK = "fashion_mnist_mini_mlp"
+DEFAULTS = {"algorithm": ["fedavg", "fedeba_plus", "prac_fedeba_plus"], "seeds": ["0", "1"], "out": "runs/demo"}
 
 
 def main() -> None:
-    devices.set_up()
-    task = resolve(TASK, {"rounds": FLAGS.rounds})
-    seeds = tuple(map(int, FLAGS.seeds))
-    chosen = {name: run.Settings(name, hparams.parse(name, ""), TASK, task, seeds) for name in FLAGS.algorithms}
+    common_flags.set_up_devices()
+    for name, value in DEFAULTS.items():
+        if not FLAGS[name].present:
+            FLAGS[name].value = value
+    task = common_flags.checked_task(TASK, {"rounds": FLAGS.rounds})
+    seeds = common_flags.seeds()
+    chosen = {name: run.Settings(name, hparams.parse(name, ""), TASK, task, seeds) for name in FLAGS.algorithm}
     print(
         f"{task.dataset}: {task.clients} clients with {task.shards_per_client} label shards each, "
         f"{task.cohort_size} sampled a round, {task.rounds} rounds, seeds {', '.join(FLAGS.seeds)}"

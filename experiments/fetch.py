@@ -6,12 +6,12 @@ Needs no root. A second run only checks the cache.
 
 from absl import flags
 
-from experiments import cli
+from experiments import cli, common_flags  # noqa: F401  (defines the flags)
 from fedeba_jax.data import sources
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("dataset", None, f"Which data set: {', '.join(sorted(sources.DATASETS))}.")
-flags.DEFINE_string("data_dir", None, "Where data sets live; default $FEDEBA_DATA, or ./data.")
+for _flag in ("dataset", "data_dir"):
+    flags.declare_key_flag(_flag)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@
 
 --dry_run shows the plan. Killed and started again with the same command it goes on; with more values or seeds it
 runs what is missing. Presets, one an ablation of the paper: --flagfile=experiments/configs/NAME.flags.
-Results: python -m experiments.report OUT.
+Results: python -m experiments.report OUT. The default of --out is runs/sweep/TASK, of --validation 0.1.
 """
 
 from pathlib import Path
@@ -17,18 +17,14 @@ from experiments.program import Seeds
 from fedeba_jax.data.sources import load
 
 FLAGS = flags.FLAGS
-flags.DEFINE_list("algorithm", ["fedeba_plus"], "Algorithms, as fedavg,fedeba_plus.")
 flags.DEFINE_multi_string("grid", [], "NAME=VALUE,VALUE,... of a hyper-parameter or a field of the task; repeatable.")
 flags.DEFINE_multi_string("point", [], "NAME=VALUE,NAME=VALUE,...: a single point instead of a grid; repeatable.")
 flags.DEFINE_integer("random", 0, "If not 0: so many random points of the grid, which may have ranges LOW..HIGH[:log].")
 flags.DEFINE_integer("random_seed", 0, "Seed of --random.")
-flags.DEFINE_float("validation", 0.1, "Fraction of each client's training data held back to choose the best point.")
-flags.DEFINE_enum("select_on", "validation", ["validation", "test"], "Which split the best points are ranked on.")
-flags.DEFINE_enum("metric", "mean", list(show.METRICS), "What the best points are ranked by.")
 flags.DEFINE_integer("batch_runs", 0, "Runs at once; 0 chooses by the cores, or by an accelerator's memory.")
-flags.DEFINE_string("out", None, "Folder of the results; default runs/sweep/TASK.")
 flags.DEFINE_bool("dry_run", False, "Show the plan, with the time of a first chunk and the memory, and stop.")
 flags.adopt_module_key_flags(common_flags)
+VALIDATION = 0.1  # the default fraction: the best point is not chosen on test data
 
 
 def all_points() -> list[points.Point]:
@@ -38,7 +34,8 @@ def all_points() -> list[points.Point]:
     if FLAGS.random < 0 or FLAGS.batch_runs < 0:
         flag = "random" if FLAGS.random < 0 else "batch_runs"
         raise ValueError(f"--{flag}={FLAGS[flag].value} is not valid; give 0 or more")
-    if FLAGS.select_on == "validation" and not FLAGS.validation:
+    validation = common_flags.validation(VALIDATION)
+    if FLAGS.select_on == "validation" and not validation:
         raise ValueError("--select_on=validation needs a validation split; give --validation=0.1, or --select_on=test "
                          "(chooses on the test data, as the paper did)")  # fmt: skip
     axes = [points.parse_axis(text) for text in FLAGS.grid]
@@ -52,7 +49,7 @@ def all_points() -> list[points.Point]:
     return points.make(
         FLAGS.algorithm, assignments, task_name=FLAGS.task, task=common_flags.task(), seeds=common_flags.seeds(),
         seeds_of=lambda seed: Seeds(*(seed if s is None else s for s in chosen)),
-        validation=common_flags.validation(FLAGS.validation),
+        validation=validation,
     )  # fmt: skip
 
 

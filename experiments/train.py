@@ -4,7 +4,8 @@
         --task=fashion_mnist_mlp --rounds=2000 --seeds=0,1,2 --out=runs/NAME
 
 Several seeds are one program. --list shows the algorithms, tasks, models and data sets. Settings of the task
-(clients, rate, rounds ...) are the paper's unless a flag changes them. Presets: --flagfile=FILE.
+(clients, rate, rounds ...) are the paper's unless a flag changes them. Presets: --flagfile=FILE. The default of
+--out is runs/TASK/ALGORITHM[-HPARAMS], of --validation 0.
 """
 
 import inspect
@@ -19,15 +20,13 @@ from fedeba_jax.data.sources import DATASETS
 from fedeba_jax.models import MODELS
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("algorithm", "fedeba_plus", "Algorithm; --list shows them.")
 flags.DEFINE_string("hparams", "", "Hyper-parameters of the algorithm, as tau=0.1,alpha=0.9; --list shows them.")
 flags.DEFINE_integer("seed", None, "One seed; the same as --seeds with one entry.")
-flags.DEFINE_float("validation", 0.0, "Fraction of each client's training data held back and evaluated.")
-flags.DEFINE_string("out", None, "Folder of the results; default runs/TASK/ALGORITHM[-HPARAMS].")
 flags.DEFINE_bool("overwrite", False, "Replace a run that --out already holds.")
 flags.DEFINE_bool("plot", True, "Write a picture (needs the plot extra).")
 flags.DEFINE_bool("list", False, "Show algorithms, tasks, models and data sets, and stop.")
 flags.adopt_module_key_flags(common_flags)
+VALIDATION = 0.0  # the default fraction
 
 
 def settings() -> run.Settings:
@@ -36,10 +35,13 @@ def settings() -> run.Settings:
         raise ValueError("--seed and --seeds are both given; give one of them")
     if FLAGS.seed is not None:
         FLAGS.seeds = [str(FLAGS.seed)]
+    if len(FLAGS.algorithm) != 1:
+        raise ValueError(f"--algorithm={','.join(FLAGS.algorithm)} names {len(FLAGS.algorithm)}; train takes one")
+    (algorithm,) = FLAGS.algorithm
     return run.Settings(
-        FLAGS.algorithm, hparams.parse(FLAGS.algorithm, FLAGS.hparams), FLAGS.task, common_flags.task(),
+        algorithm, hparams.parse(algorithm, FLAGS.hparams), FLAGS.task, common_flags.task(),
         common_flags.seeds(), FLAGS.data_seed, FLAGS.init_seed, FLAGS.sample_seed,
-        common_flags.validation(FLAGS.validation), *common_flags.maps(), FLAGS.data_dir,
+        common_flags.validation(VALIDATION), *common_flags.maps(), FLAGS.data_dir,
     )  # fmt: skip
 
 
@@ -50,10 +52,11 @@ def main() -> int:
     common_flags.set_up_devices()
     resolved = settings()
     suffix = f"-{FLAGS.hparams.replace(' ', '')}" if FLAGS.hparams else ""
-    out = FLAGS.out or f"runs/{FLAGS.task}/{FLAGS.algorithm}{suffix}"
+    name = resolved.algorithm
+    out = FLAGS.out or f"runs/{FLAGS.task}/{name}{suffix}"
     result = run.train(resolved, Path(out), overwrite=FLAGS.overwrite, plot=FLAGS.plot)
-    show.results_table({FLAGS.algorithm: result.last}, f"{FLAGS.task}, seeds {FLAGS.seeds}: last evaluation")
-    show.results_table({FLAGS.algorithm: result.recent}, f"mean of the last {run.LAST} evaluations")
+    show.results_table({name: result.last}, f"{FLAGS.task}, seeds {', '.join(FLAGS.seeds)}: last evaluation")
+    show.results_table({name: result.recent}, f"mean of the last {run.LAST} evaluations")
     print(f"results: {result.folder}")
     if result.diverged:
         raise cli.RunError(divergence(resolved, result.diverged))
