@@ -82,7 +82,9 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
 def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Array, rows: Any, *shared: Any) -> Any:
     """sum_i weights_i function(rows_i, *shared), accumulated row by row: results are never stacked.
 
-    A sharded map accumulates its rows on each device and then adds up the devices' sums.
+    A sharded map accumulates its rows on each device and then adds up the devices' sums; other maps
+    accumulate one row after the other, so a row should be work enough for the device (a client's whole
+    data, a block of test examples).
     """
     groups = getattr(client_map, "shards", 1)
     count = weights.shape[0]
@@ -151,7 +153,6 @@ def _length(axes: tuple[int | None, ...], args: tuple[Any, ...]) -> int:
 
 def _pad(axes: tuple[int | None, ...], args: tuple[Any, ...], length: int) -> tuple[Any, ...]:
     """Repeat the last row up to `length`; the caller drops the extra replies."""
-
 
     def pad(leaf: jax.Array) -> jax.Array:
         missing = length - leaf.shape[0]

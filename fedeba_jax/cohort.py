@@ -80,27 +80,38 @@ class Cohort:
         return self._gated(exchange, (broadcast, context), when, replies=self.size)
 
     def ask_sum(
-        self, compute: Callable[..., Any], weights: jax.Array, *broadcast: Any, when: Gate = True, **context: Any
+        self,
+        compute: Callable[..., Any],
+        weights: jax.Array,
+        *broadcast: Any,
+        when: Gate = True,
+        alongside: bool = False,
+        **context: Any,
     ) -> Any:
-        """sum_i weights_i reply_i, accumulated client by client: replies are never stacked."""
+        """sum_i weights_i reply_i, accumulated client by client: replies are never stacked.
+
+        With `alongside` the replies travel with those of another ask: bytes, but no exchange of their own.
+        """
 
         def exchange(sent: Any) -> Any:
             return map_sum(
                 self._map, _reply(compute), weights, self._rows, self.round, self._federation, sent
             )
 
-        return self._gated(exchange, (broadcast, context), when, replies=1)
+        return self._gated(exchange, (broadcast, context), when, replies=1, alongside=alongside)
 
-    def _gated(self, exchange: Callable[[Any], Any], sent: Any, when: Gate, *, replies: int) -> Any:
+    def _gated(
+        self, exchange: Callable[[Any], Any], sent: Any, when: Gate, *, replies: int, alongside: bool = False
+    ) -> Any:
         if when is True:
             reply = exchange(sent)
         else:
             zeros = tree.zeros_like(jax.eval_shape(exchange, sent))
             reply = jax.lax.cond(when, exchange, lambda _: zeros, sent)
-        self._count(sent, reply, when, replies)
+        self._count(sent, reply, when, replies, alongside)
         return reply
 
-    def _count(self, sent: Any, reply: Any, when: Gate, replies: int) -> None:
+    def _count(self, sent: Any, reply: Any, when: Gate, replies: int, alongside: bool) -> None:
         down_floats, down_bytes = [], []
         for leaf in jax.tree.leaves(sent):
             leaf_when = self._gates.get(id(leaf), (leaf, True))[1]
@@ -119,7 +130,7 @@ class Cohort:
             "bytes_down": sum(down_bytes),
             "floats_up": is_open * up,
             "bytes_up": is_open * (tree.num_bytes(reply) // replies),
-            "exchanges": is_open * int(up >= self._model_size),
+            "exchanges": is_open * int(up >= self._model_size and not alongside),
         }
         self._traffic = {name: self._traffic[name] + amount for name, amount in passed.items()}
 

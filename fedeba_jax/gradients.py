@@ -36,7 +36,7 @@ def blend(fair_scale: Scalar | None = None) -> Transform:
         gradient: Params, params: Params, *, target: Params, weight: Scalar, num_steps: jax.Array, **_: Any
     ) -> Params:
         c = 1.0 / num_steps if fair_scale is None else fair_scale
-        return jax.tree.map(lambda g, t: (1 - weight) * g + (weight * c) * t, gradient, target)
+        return tree.add(tree.scale(1 - weight, gradient), tree.scale(weight * c, target))
 
     return _stateless(function)
 

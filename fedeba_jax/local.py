@@ -14,12 +14,14 @@ from fedeba_jax import tree
 from fedeba_jax.schedules import as_schedule
 from fedeba_jax.types import Batch, Client, Objective, Params, Scalar, Schedule, Shard
 
+OBJECTIVE = 2**31
+"""Folded into a client's key for its objectives; epochs 0, 1, ... are folded in for its permutations."""
+
 
 class LocalUpdate(NamedTuple):
     """A client's report; what was not asked for is None, is not computed and not sent."""
 
     delta: Params = None  # x_K - x_0
-    first_delta: Params = None  # x_1 - x_0
     loss: Any = None  # F_i(x_K)
 
 
@@ -64,6 +66,14 @@ class LocalTraining:
     block: int = 200
     reports: tuple[str, ...] = ("delta",)
 
+    def __post_init__(self) -> None:
+        if self.loss_on not in ("full", "last_batch"):
+            raise ValueError(f"loss_on={self.loss_on!r} is not one of full, last_batch")
+        if unknown := set(self.reports) - set(LocalUpdate._fields):
+            raise ValueError(f"reports={self.reports} has no {unknown.pop()!r}; fields are {LocalUpdate._fields}")
+        if self.steps < 1 or self.block < 1:
+            raise ValueError(f"steps={self.steps} and block={self.block} must be at least 1")
+
     def reporting(self, *fields: str) -> "LocalTraining":
         """The same training with these fields in its reports."""
         return dataclasses.replace(self, reports=fields)
@@ -84,7 +94,7 @@ class LocalTraining:
         def objective(batch: Batch) -> jax.Array:
             return self.objective(params, batch, client.key, client.round, False)
 
-        if self.loss_on == "last_batch":
+        if self.loss_on == "last_batch" and self.batch_size is not None:
             batches = self.batches(client)
             last = batches.num_steps - 1
             return objective(gather(client.data, batches.position[last], batches.mask[last]))
@@ -105,15 +115,15 @@ class LocalTraining:
           params: x_t, also the `anchor` of gradient transformations.
           **context: further arguments of the gradient transformation.
         """
-        rate = as_schedule(self.learning_rate)(client.round)
+        rate = jnp.asarray(as_schedule(self.learning_rate)(client.round))
         batches = self.batches(client)
+        objective_key = jax.random.fold_in(client.key, OBJECTIVE)
         anchor = params
 
         def step(carry: Any, inputs: Any) -> tuple[Any, None]:
             params, optimizer = carry
             k, position, mask = inputs
-            key = jax.random.fold_in(client.key, k)
-            value_and_grad = self._value_and_grad(client, params, key)
+            value_and_grad = self._value_and_grad(client, params, jax.random.fold_in(objective_key, k))
             if self.batch_size is None:
                 gradient = self._mean_over_data(client, value_and_grad)[1]
             else:
@@ -128,17 +138,15 @@ class LocalTraining:
 
         carry = (params, self.gradient.init(params))
         inputs = (jnp.arange(batches.position.shape[0]), batches.position, batches.mask)
-        first_delta = None
-        if "first_delta" in self.reports:  # the first step stands apart: no copy of it inside the loop
-            carry, _ = step(carry, jax.tree.map(lambda leaf: leaf[0], inputs))
-            first_delta = tree.subtract(carry[0], anchor)
-            inputs = jax.tree.map(lambda leaf: leaf[1:], inputs)
         (trained, _), _ = jax.lax.scan(step, carry, inputs)
         return LocalUpdate(
             delta=tree.subtract(trained, anchor) if "delta" in self.reports else None,
-            first_delta=first_delta,
             loss=self.loss(client, trained) if "loss" in self.reports else None,
         )
+
+    def first_step(self, client: Client, params: Params) -> Params:
+        """x_1 - x_0: the first step that `train` takes in the same round, alone."""
+        return dataclasses.replace(self, steps=1, epochs=None, reports=("delta",)).train(client, params).delta
 
     def batches(self, client: Client) -> Batches:
         """The round's batches of this client; they depend on its key and count alone."""

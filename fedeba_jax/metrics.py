@@ -25,7 +25,7 @@ def summarize(accuracies: jax.Array) -> dict[str, jax.Array]:
     mean, std = accuracies.mean(), accuracies.std()
     nothing = mean == 0  # every client at 0 %: maximally bad, and no NaN into the logs
     share = jnp.where(nothing, 1 / m, accuracies / jnp.where(nothing, 1, accuracies.sum()))
-    entropy = jax.scipy.special.entr(share).sum()
+    kl = jnp.maximum(0, jax.scipy.special.xlogy(share, m * share).sum())
     cv = jnp.where(nothing, jnp.inf, std / jnp.where(nothing, 1, mean))
     return {
         "mean": mean,
@@ -35,7 +35,7 @@ def summarize(accuracies: jax.Array) -> dict[str, jax.Array]:
         "best5": ordered[-k:].mean(),
         "cv": cv,
         "angle": jnp.degrees(jnp.arctan(cv)),
-        "kl": jnp.log(m) - entropy,
-        "entropy": entropy,
+        "kl": kl,
+        "entropy": jnp.log(m) - kl,
         "jain": 1 / (1 + cv**2),
     }

@@ -24,6 +24,8 @@ def anneal(initial: Scalar, kappa: Scalar, shape: str = "linear", minimum: Scala
 
     s = 1 (linear), 1/2 (concave), 3 (convex); the paper's T is read as the round t.
     """
+    if shape not in SHAPES:
+        raise ValueError(f"shape={shape!r} is not one of {', '.join(SHAPES)}")
     exponent = SHAPES[shape]
 
     def value(round_: jax.Array) -> jax.Array:

@@ -12,6 +12,9 @@ from fedeba_jax.cohort import Cohort
 from fedeba_jax.evaluate import Apply, Scores, score_model
 from fedeba_jax.types import Algorithm, ClientMap, Federation, HeldOut, Info, Key, Params, Sizes, State
 
+INIT = 2**32 - 1
+"""Folded into a run's key for x_0; its rounds fold in 0, 1, ..."""
+
 
 def sizes_of(federation: Federation, init_params: Callable[[Key], Params], cohort_size: int) -> Sizes:
     """The static sizes of a simulation."""
@@ -68,9 +71,9 @@ def run_round(
 
 
 def is_finite(algorithm: Algorithm, state: State) -> jax.Array:
-    """Whether the models of a state are finite numbers; a run that diverged has none."""
-    models = algorithm.models(state.server)
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(models)]).all()
+    """Whether the models of a state, global and the clients' own, are finite; a run that diverged has others."""
+    finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((algorithm.models(state.server), state.clients))]
+    return jnp.stack(finite).all()
 
 
 def run_rounds(
@@ -119,14 +122,15 @@ def simulate(
       test: the held-out data.
       apply: the model's logits.
       client_map: how the client axis runs.
-      init_key: randomness of x_0; `key` if None.
+      init_key: randomness of x_0; derived from `key` if None.
 
     Returns:
       The final state, diagnostics [rounds, ...], and scores [evaluations, M] by model name.
     """
-    if rounds % eval_every:
+    if eval_every < 1 or rounds % eval_every:
         raise ValueError(f"rounds={rounds} is not a multiple of eval_every={eval_every}")
-    state = algorithm.init(key if init_key is None else init_key, init_params, sizes)
+    init_key = jax.random.fold_in(key, INIT) if init_key is None else init_key
+    state = algorithm.init(init_key, init_params, sizes)
 
     def chunk(state: State, start: jax.Array) -> tuple[State, tuple[Info, dict[str, Scores]]]:
         state, info = run_rounds(

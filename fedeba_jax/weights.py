@@ -44,7 +44,7 @@ def fairness_angle(losses: jax.Array) -> jax.Array:
 
     arccos(<L, 1> / (|L| |1|)) = atan2(|L - mean L|, |mean L| sqrt n); the second form is accurate
     near zero, where a float32 arccos is off by 0.03 degrees. Differences from L[0] come first, so
-    equal losses give exactly 0.
+    equal losses give exactly 0. Losses are not negative, so the angle is below 90.
     """
     chex.assert_rank(losses, 1)
     difference = losses - losses[0]

@@ -59,6 +59,7 @@ class Tiny:
 
     def run(self, algorithm, key, *, rounds=5, client_map=fedeba_jax.client_map.mapped, **changes):
         arguments = {"sizes": self.sizes, "test": self.test, "apply": self.model.apply, "eval_every": rounds}
+        arguments |= {"init_key": key}
         return fedeba_jax.simulate(
             algorithm, self.federation, self.model.init, key,
             rounds=rounds, client_map=client_map, **(arguments | changes),

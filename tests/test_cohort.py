@@ -59,8 +59,8 @@ def test_entropy_based_weights_cost_a_loss():
 
 
 def test_an_open_gate_costs_a_second_exchange():
-    """Down: x, g~ and its weight. Up: loss, gradient; then update, first step, loss."""
-    assert traffic("fedeba_plus", theta=OPEN) == (2 * MODEL + 1, 1 + MODEL + 2 * MODEL + 1, 2)
+    """Down: x, g~ and its weight. Up: loss, gradient; then update, loss."""
+    assert traffic("fedeba_plus", theta=OPEN) == (2 * MODEL + 1, 1 + MODEL + MODEL + 1, 2)
 
 
 def test_a_closed_gate_costs_one_exchange_with_two_models():
@@ -73,7 +73,7 @@ def test_the_practical_variant_costs_one_exchange_and_two_losses(theta):
     assert traffic("prac_fedeba_plus", theta=theta) == (MODEL, MODEL + 2, 1)
 
 
-@pytest.mark.parametrize(("theta", "down", "up", "exchanges"), [(OPEN, 79, 118, 2), (CLOSED, 40, 79, 1)])
+@pytest.mark.parametrize(("theta", "down", "up", "exchanges"), [(OPEN, 79, 79, 2), (CLOSED, 40, 79, 1)])
 def test_alignment_under_fedavg_s_weights_does_not_send_the_final_loss(theta, down, up, exchanges):
     assert traffic("fedavg_align", theta=theta) == (down, up, exchanges)
 

@@ -125,15 +125,16 @@ def loss_by_hand(i, z):
     return 0.5 * ((z - examples(i)) ** 2).sum(-1).mean()
 
 
-ALL = LOCAL.reporting("delta", "first_delta", "loss")
+ALL = LOCAL.reporting("delta", "loss")
 
 
 @pytest.mark.parametrize("i", [0, 1, 2, 5])
 def test_training_is_the_hand_loop_over_its_batches(x64, i):
     path, update = by_hand(i, drawn(LOCAL, client(i))), trained(ALL, client(i))
     np.testing.assert_allclose(update.delta, path[-1] - path[0], rtol=1e-12)
-    np.testing.assert_allclose(update.first_delta, path[1] - path[0], rtol=1e-12)
     np.testing.assert_allclose(update.loss, loss_by_hand(i, path[-1]), rtol=1e-12)
+    first = jax.jit(LOCAL.first_step)(client(i), jnp.array([1.0, -1.0]))
+    np.testing.assert_allclose(first, path[1] - path[0], rtol=1e-12)
 
 
 def test_seven_examples_in_batches_of_fifty_train_on_seven(x64):
@@ -152,7 +153,8 @@ def test_a_client_that_is_done_with_its_epochs_idles(x64, i):
     path, update = by_hand(i, drawn(local, client(i))), trained(local, client(i))
     assert len(path) == {1: 3, 3: 5}[i]
     np.testing.assert_allclose(update.delta, path[-1] - path[0], rtol=1e-12)
-    np.testing.assert_allclose(update.first_delta, path[1] - path[0], rtol=1e-12)
+    first = jax.jit(local.first_step)(client(i), jnp.array([1.0, -1.0]))
+    np.testing.assert_allclose(first, path[1] - path[0], rtol=1e-12)
 
 
 def test_no_batch_size_takes_the_whole_set_in_every_step(x64):
@@ -162,13 +164,12 @@ def test_no_batch_size_takes_the_whole_set_in_every_step(x64):
 
 
 def test_one_full_step_is_gradient_descent(x64):
-    """FedSGD's local work: delta = first_delta = -eta grad F_i."""
+    """FedSGD's local work: delta = -eta grad F_i."""
     local = dataclasses.replace(ALL, steps=1, batch_size=None)
     gradient = jax.jit(local.grad)(client(2), jnp.array([1.0, -1.0]))
     update = trained(local, client(2))
     np.testing.assert_allclose(gradient, [1, -1] - examples(2).mean(0), rtol=1e-12)
     np.testing.assert_allclose(update.delta, -0.1 * gradient, rtol=1e-12)
-    np.testing.assert_allclose(update.first_delta, -0.1 * gradient, rtol=1e-12)
 
 
 def test_the_rate_follows_the_round(x64):
@@ -183,7 +184,7 @@ def test_gradient_transformations_chain(x64):
     np.testing.assert_allclose(trained(local, client(0)).delta, path[-1] - path[0], rtol=1e-12)
 
 
-@pytest.mark.parametrize("fields", [("delta",), ("loss",), ("first_delta", "delta")])
+@pytest.mark.parametrize("fields", [("delta",), ("loss",), ("loss", "delta")])
 def test_a_report_holds_what_was_asked_for(fields):
     update = jax.eval_shape(LOCAL.reporting(*fields).train, client(), jnp.zeros(2))
     assert {name for name, value in update._asdict().items() if value is not None} == set(fields)
@@ -251,3 +252,16 @@ def test_bytes_become_numbers_up_to_one_and_floats_stay():
     x = jnp.array([3.0, 400.0])
     assert as_input(x) is x
     assert as_input(jnp.array([7], jnp.int32)).dtype == jnp.int32  # tokens
+
+
+def test_the_last_batch_without_batches_is_the_whole_set(x64):
+    local = dataclasses.replace(LOCAL, batch_size=None, loss_on="last_batch")
+    z = jnp.array([0.3, 0.4])
+    np.testing.assert_allclose(local.loss(client(2), z), loss_by_hand(2, z), rtol=1e-12)
+
+
+@pytest.mark.parametrize("wrong", [{"loss_on": "lastbatch"}, {"reports": ("deltas",)}, {"steps": 0}, {"block": 0}])
+def test_wrong_settings_are_refused(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=name):
+        dataclasses.replace(LOCAL, **wrong)

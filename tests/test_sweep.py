@@ -92,7 +92,7 @@ def swept(tmp_path_factory):
     try:
         rows = execute(make(grid=("tau=0.5,1,2", "alpha=0.1,0.9")), folder, batch_runs=4)
     finally:
-        jax.monitoring.clear_event_listeners()
+        jax.monitoring.unregister_event_duration_listener(listener)
     return folder, rows, [name for name in compiled if "train_chunk" in name]
 
 

@@ -1,8 +1,8 @@
 """The registry: a name, the factory that makes the algorithm, one file a paper.
 
 A factory takes `local` (what clients can compute), `server` (how an update becomes the next model)
-and keyword-only hyper-parameters. Those annotated `Scalar` may be traced: a sweep over them compiles
-once. All others are static.
+and keyword-only hyper-parameters. Those annotated `Scalar`, or one of its bounded forms as `Positive`, may be
+traced: a sweep over them compiles once. All others are static. From Python, tau may also be a schedule.
 """
 
 from collections.abc import Callable

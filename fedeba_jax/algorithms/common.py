@@ -33,24 +33,30 @@ def one_model(server: Server, update: Callable[[ServerState, Cohort], tuple[Serv
 
 def client_weights(cohort: Cohort, weighting: Weighting) -> jax.Array:
     """FedAvg's weights: by number of examples (uniform for equal shards), or uniform."""
-    _check("weighting", weighting, Weighting)
     return weights.by_examples(cohort.num_examples) if weighting == "examples" else weights.uniform(cohort.size)
 
 
 def size_prior(cohort: Cohort, prior: Prior) -> jax.Array | None:
     """The prior of the entropy-based weights: none, or the share of examples."""
-    _check("prior", prior, Prior)
     return weights.by_examples(cohort.num_examples) if prior == "examples" else None
 
 
-def diagnose(p: jax.Array, losses: jax.Array | None = None) -> Info:
-    """Diagnostics of a round: the spread of losses, and how even the weights are."""
+def diagnose(p: jax.Array, *, before: jax.Array | None = None, after: jax.Array | None = None) -> Info:
+    """Diagnostics of a round: how even the weights are, and the spread of the losses that were asked for.
+
+    Args:
+      p: weights of the aggregation.
+      before: F_i(x_t), of the model that was sent; reported as loss_*.
+      after: F_i(x_{t,K}^i), of the locally trained models; reported as trained_loss_*.
+    """
     info = {"weight_entropy": weights.entropy(p), "weight_max": p.max()}
-    if losses is not None:
-        info |= {"loss_mean": losses.mean(), "loss_min": losses.min(), "loss_max": losses.max()}
+    for name, losses in (("loss", before), ("trained_loss", after)):
+        if losses is not None:
+            info |= {f"{name}_mean": losses.mean(), f"{name}_min": losses.min(), f"{name}_max": losses.max()}
     return info
 
 
-def _check(name: str, value: str, valid: Any) -> None:
+def check(name: str, value: str, valid: Any) -> None:
+    """An error for a value that a Literal type does not have; factories call it before anything is traced."""
     if value not in get_args(valid):
         raise ValueError(f"{name}={value!r} is not one of {', '.join(get_args(valid))}")

@@ -3,7 +3,7 @@
 import dataclasses
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import Weighting, client_weights, diagnose, one_model
+from fedeba_jax.algorithms.common import Weighting, check, client_weights, diagnose, one_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.server import Server, ServerState
@@ -18,6 +18,8 @@ def fedavg(local: LocalTraining, server: Server, *, weighting: Weighting = "exam
       server: server optimizer.
       weighting: "examples" (equal shards make it uniform) or "uniform", p_i = 1/n.
     """
+
+    check("weighting", weighting, Weighting)
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta").train, state.params)

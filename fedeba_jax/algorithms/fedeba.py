@@ -1,7 +1,7 @@
 """FedEBA: the entropy-based aggregation of FedEBA+ alone (the paper's component (1))."""
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import Prior, diagnose, one_model, size_prior
+from fedeba_jax.algorithms.common import Prior, check, diagnose, one_model, size_prior
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.schedules import as_schedule
@@ -20,9 +20,11 @@ def fedeba(local: LocalTraining, server: Server, *, tau: Positive = 1.0, prior: 
       prior: q_i: "none" (uniform) or "examples" (share of examples).
     """
 
+    check("prior", prior, Prior)
+
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta", "loss").train, state.params)
         p = entropy_based(reply.loss, as_schedule(tau)(cohort.round), size_prior(cohort, prior))
-        return server.descend(state, tree.weighted_sum(reply.delta, p)), diagnose(p, reply.loss)
+        return server.descend(state, tree.weighted_sum(reply.delta, p)), diagnose(p, after=reply.loss)
 
     return one_model(server, update)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import Prior, Weighting, client_weights, diagnose, one_model, size_prior
+from fedeba_jax.algorithms.common import Prior, Weighting, check, client_weights, diagnose, one_model, size_prior
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import blend
 from fedeba_jax.local import LocalTraining, LocalUpdate
@@ -45,10 +45,12 @@ def fedeba_plus(
       prior: of both softmaxes: "none" or "examples".
     """
 
+    check("prior", prior, Prior)
+
     def fair(cohort: Cohort, losses: jax.Array) -> jax.Array:
         return entropy_based(losses, as_schedule(tau)(cohort.round), size_prior(cohort, prior))
 
-    aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "first_delta", "loss")
+    aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "loss")
     return _gated(local, aligned, server, fair, lambda cohort, reply: fair(cohort, reply.loss), alpha, theta)
 
 
@@ -74,10 +76,12 @@ def fedavg_align(
       weighting: as in `fedavg`.
     """
 
+    check("weighting", weighting, Weighting)
+
     def fair(cohort: Cohort, losses: jax.Array) -> jax.Array:
         return entropy_based(losses, as_schedule(tau)(cohort.round))
 
-    aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "first_delta")
+    aligned = local.with_gradient(blend(fair_scale)).reporting("delta")
     return _gated(local, aligned, server, fair, lambda cohort, _: client_weights(cohort, weighting), alpha, theta)
 
 
@@ -99,10 +103,12 @@ def _gated(
         unfair = angle > theta  # line 7
         target = cohort.ask_sum(local.grad, fair(cohort, losses), x, when=unfair)  # line 8
         reply = cohort.ask(aligned.train, x, target=target, weight=jnp.where(unfair, alpha, 0.0))  # 9-14, 17-22
+        shares = by_examples(cohort.num_examples)
+        first_step = cohort.ask_sum(local.first_step, shares, x, when=~unfair, alongside=True)  # line 21
         p = aggregate(cohort, reply)
-        first_step = tree.weighted_sum(reply.first_delta, by_examples(cohort.num_examples))
         # line 15 with the gate open, line 23 with it closed
         delta = tree.mix(jnp.where(unfair, 0.0, alpha), tree.weighted_sum(reply.delta, p), first_step)
-        return server.descend(state, delta), {**diagnose(p, losses), "angle": angle, "gate": unfair}
+        info = diagnose(p, before=losses, after=reply.loss)
+        return server.descend(state, delta), {**info, "angle": angle, "gate": unfair}
 
     return one_model(server, update)

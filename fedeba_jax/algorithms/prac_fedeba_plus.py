@@ -9,7 +9,7 @@ Notes:
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import Prior, diagnose, one_model, size_prior
+from fedeba_jax.algorithms.common import Prior, check, diagnose, one_model, size_prior
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining, LocalUpdate
 from fedeba_jax.schedules import as_schedule
@@ -37,6 +37,7 @@ def prac_fedeba_plus(
       theta: fair angle in degrees: a larger angle of the losses opens the gate.
       prior: of both softmaxes: "none" or "examples".
     """
+    check("prior", prior, Prior)
     reporting = local.reporting("delta", "loss")
 
     def train(client: Client, x: Params) -> tuple[LocalUpdate, jnp.ndarray]:
@@ -49,8 +50,11 @@ def prac_fedeba_plus(
         steps = local.num_steps(cohort.num_examples).astype(p.dtype)
         angle = fairness_angle(losses)
         unfair = angle > theta  # line 13
-        aligned = jnp.where(unfair, p @ steps * p_fair, by_examples(cohort.num_examples)) / steps  # 14, 19
-        delta = tree.weighted_sum(reply.delta, (1 - alpha) * p + alpha * aligned)  # lines 15-16, 20
-        return server.descend(state, delta), {**diagnose(p, losses), "angle": angle, "gate": unfair}
+        fair = jnp.vdot(p, steps) * p_fair / steps  # line 14: g~ of every step, for each client's number of steps
+        one_step = by_examples(cohort.num_examples) / steps  # line 19
+        mixed = (1 - alpha) * p + alpha * jnp.where(unfair, fair, one_step)
+        delta = tree.weighted_sum(reply.delta, mixed)  # lines 15-16, 20
+        info = diagnose(p, before=losses, after=reply.loss)
+        return server.descend(state, delta), {**info, "angle": angle, "gate": unfair}
 
     return one_model(server, update)

@@ -14,6 +14,8 @@ def index_table(owned: Sequence[np.ndarray], capacity: int | None = None) -> tup
     if not count.size or count.min() < 1:
         raise ValueError(f"client {count.argmin() if count.size else 0} holds no example; use fewer clients")
     capacity = int(count.max()) if capacity is None else capacity
+    if capacity < count.max():
+        raise ValueError(f"capacity={capacity} is less than the {count.max()} examples of client {count.argmax()}")
     table = np.stack([np.resize(examples, capacity) for examples in owned]).astype(np.int32)
     for row, examples in zip(table, owned, strict=True):
         row[len(examples) :] = examples[0]
