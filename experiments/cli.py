@@ -3,8 +3,10 @@
 Exit codes: 0 done, 1 the run failed (diverged, disk full), 2 wrong usage or data, 130 interrupted.
 """
 
+import difflib
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from absl import app, flags, logging
 
@@ -25,9 +27,42 @@ def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
 
 def _parse(argv: Sequence[str]) -> list[str]:
     try:
+        check_flagfiles(argv)
         return flags.FLAGS(list(argv))
-    except flags.Error as error:
+    except (flags.Error, ValueError) as error:
         _fail(str(error).replace("\n", " "), 2)
+
+
+def check_flagfiles(argv: Sequence[str]) -> None:
+    """Errors in flag files with file and line, which absl does not tell."""
+    for argument in argv:
+        name, _, path = argument.partition("=")
+        if name.lstrip("-") != "flagfile":
+            continue
+        try:
+            lines = Path(path).read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"--flagfile={path} cannot be read ({type(error).__name__}); check its name") from None
+        for number, line in enumerate(lines, 1):
+            if problem := _wrong(line.strip()):
+                raise ValueError(f"{path}:{number}: {problem}")
+
+
+def _wrong(line: str) -> str | None:
+    """What is wrong with a line of a flag file."""
+    if not line or line.startswith(("#", "//")) or line.lstrip("-").startswith("flagfile="):
+        return None
+    name, equals, value = line.lstrip("-").partition("=")
+    known = name in flags.FLAGS or name.removeprefix("no") in flags.FLAGS
+    if not line.startswith("--") or not known:
+        close = difflib.get_close_matches(name, list(flags.FLAGS), 1)
+        return f"{line!r} is not a flag; write --NAME=VALUE" + (f" (--{close[0]}?)" if close else "")
+    if equals and name in flags.FLAGS:
+        try:
+            flags.FLAGS[name].parser.parse(value)
+        except (ValueError, TypeError) as error:
+            return f"--{name}={value} is not valid; {error}"
+    return None
 
 
 def _guarded(main: Callable[..., int | None], arguments: Sequence[str], positional: bool) -> int:

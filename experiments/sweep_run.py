@@ -38,7 +38,7 @@ class Counters(NamedTuple):
     bytes_down: np.ndarray
     bytes_up: np.ndarray
     exchanges: np.ndarray
-    gate_open: np.ndarray
+    gate_open: np.ndarray  # -1: the algorithm has no gate
     diverged_round: np.ndarray  # 0: not
 
 
@@ -236,12 +236,12 @@ def _run_batch(
 def _add(counters: Counters, info: dict[str, np.ndarray], start: int, cohort_size: int) -> Counters:
     first_bad = start + 1 + np.argmin(info["finite"], axis=1)
     bad_now = (counters.diverged_round == 0) & ~info["finite"].all(axis=1)
-    gate = info.get("gate", np.zeros_like(info["finite"]))
+    gates = counters.gate_open + info["gate"].astype(np.int64).sum(axis=1) if "gate" in info else -1
     return Counters(
         counters.bytes_down + cohort_size * info["bytes_down"].astype(np.int64).sum(axis=1),
         counters.bytes_up + cohort_size * info["bytes_up"].astype(np.int64).sum(axis=1),
         counters.exchanges + info["exchanges"].astype(np.int64).sum(axis=1),
-        counters.gate_open + gate.astype(np.int64).sum(axis=1),
+        np.broadcast_to(gates, first_bad.shape).astype(np.int64),
         np.where(bad_now, first_bad, counters.diverged_round),
     )
 
@@ -259,7 +259,7 @@ def _rows(
             "round": done, "rounds": point.task.rounds,
         }  # fmt: skip
         costs = {
-            "gate_open": int(counters.gate_open[i]), "exchanges": int(counters.exchanges[i]),
+            "gate_open": None if counters.gate_open[i] < 0 else int(counters.gate_open[i]), "exchanges": int(counters.exchanges[i]),
             "bytes_down": int(counters.bytes_down[i]), "bytes_up": int(counters.bytes_up[i]),
             "status": "diverged" if diverged else "ok", "diverged_round": diverged or None,
             "final": done >= point.task.rounds,

@@ -12,7 +12,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import devices, hparams, run, run_folder, train
+from experiments import cli, devices, hparams, run, run_folder, sweep, train
 from experiments.tasks import TASKS, resolve
 from fedeba_jax import ALGORITHMS, metrics
 from fedeba_jax.data import sources
@@ -219,6 +219,39 @@ def test_the_binary_trains_lists_and_fails_in_one_line(tmp_path):
     unknown = binary("--aplha=1")
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
     assert "aplha" in unknown.stderr
+
+
+BAD_LINES = [
+    ("--aplha=1", "'--aplha=1' is not a flag; write --NAME=VALUE"),
+    ("rounds=3", "'rounds=3' is not a flag; write --NAME=VALUE (--rounds?)"),
+    ("--rounds=many", "--rounds=many is not valid"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_LINES)
+def test_errors_in_flag_files_name_the_place(tmp_path, line, message):
+    preset = tmp_path / "bad.flags"
+    preset.write_text(f"# a comment\n\n--task={MINI}\n{line}\n")
+    with pytest.raises(ValueError) as error:
+        cli.check_flagfiles(["train", f"--flagfile={preset}"])
+    assert str(error.value).startswith(f"{preset}:4: {message}")
+    with pytest.raises(ValueError, match="cannot be read"):
+        cli.check_flagfiles([f"--flagfile={tmp_path}/none.flags"])
+
+
+@pytest.mark.parametrize("preset", sorted((ROOT / "experiments/configs").glob("*.flags")), ids=lambda p: p.stem)
+def test_presets_are_sound(preset):
+    """Every preset says what, how, how long; its flags make points or settings."""
+    text = preset.read_text()
+    assert all(f"# {word}" in text for word in ("Run:", "Time:"))
+    assert f"--flagfile=experiments/configs/{preset.name}" in text
+    cli.check_flagfiles([f"--flagfile={preset}"])
+    with flagsaver.flagsaver():
+        flags.FLAGS(["binary", f"--flagfile={preset}"])
+        if "experiments.sweep" in text:
+            assert len(sweep.all_points()) > 1
+        else:
+            assert train.settings().seeds
 
 
 def test_maps_are_chosen_by_what_fills_the_cores():
