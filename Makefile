@@ -18,7 +18,7 @@ demo: $(VENV)/.stamp-plot  ## train FedAvg, FedEBA+ and Prac-FedEBA+ on embedded
 	$(RUN) -m experiments.demo --out=$(OUT)
 
 test: $(VENV)/.stamp-test  ## the suite (CPU, under 10 minutes)
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n auto --dist=loadgroup
 
 test-slow: $(VENV)/.stamp-test  ## the checks that take minutes
 	$(RUN) -m pytest -m slow

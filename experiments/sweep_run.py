@@ -259,7 +259,8 @@ def _rows(
             "round": done, "rounds": point.task.rounds,
         }  # fmt: skip
         costs = {
-            "gate_open": None if counters.gate_open[i] < 0 else int(counters.gate_open[i]), "exchanges": int(counters.exchanges[i]),
+            "gate_open": None if counters.gate_open[i] < 0 else int(counters.gate_open[i]),
+            "exchanges": int(counters.exchanges[i]),
             "bytes_down": int(counters.bytes_down[i]), "bytes_up": int(counters.bytes_up[i]),
             "status": "diverged" if diverged else "ok", "diverged_round": diverged or None,
             "final": done >= point.task.rounds,

@@ -22,3 +22,16 @@ def x64():
     """Equality across maps, sweeps and twins is a float64 statement."""
     with jax.enable_x64(True):
         yield
+
+
+SHARING = ("test_experiments", "test_sweep", "test_simulate")  # modules whose tests share runs or programs
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that share compiled programs go to one worker (`--dist=loadgroup`): laws by algorithm, others by file."""
+    for item in items:
+        module = item.module.__name__.rpartition(".")[2]
+        if module == "test_algorithm_laws":
+            item.add_marker(pytest.mark.xdist_group(item.callspec.params["name"]))
+        elif module in SHARING:
+            item.add_marker(pytest.mark.xdist_group(module))
