@@ -36,10 +36,8 @@ def main() -> None:
         {name: result.recent for name, result in results.items()},
         f"{TASK}, seeds {', '.join(FLAGS.seeds)}: mean of the last {run.LAST} evaluations; lower variance is fairer",
     )
-    picture = plots.compare(
-        {name: result.folder for name, result in results.items()}, Path(FLAGS.out) / "demo.png", f"{TASK}, test data"
-    )
-    print(f"picture: {picture}")
+    folders = {name: result.folder for name, result in results.items()}
+    plots.compare(folders, Path(FLAGS.out) / "demo.png", f"{TASK}, test data, seeds {', '.join(FLAGS.seeds)}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Pictures of runs: accuracy and variance over rounds, and how accuracy is spread over clients."""
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,11 @@ from experiments.run_folder import read_rows
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777")
 
 
-def compare(runs: dict[str, Path], out: Path, title: str) -> Path:
+def compare(runs: dict[str, Path], out: Path, title: str) -> None:
     """One picture of several run folders: curves (mean and range over seeds) and client distributions."""
+    if importlib.util.find_spec("matplotlib") is None:
+        print(f"no {out.name}: matplotlib is not installed; pip install 'fedeba_jax[plot]'")
+        return
     import matplotlib
 
     matplotlib.use("Agg")
@@ -41,4 +45,4 @@ def compare(runs: dict[str, Path], out: Path, title: str) -> Path:
     figure.suptitle(title)
     figure.savefig(out, dpi=110)
     plt.close(figure)
-    return out
+    print(f"picture: {out}")

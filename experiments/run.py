@@ -117,7 +117,8 @@ def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bo
         "seconds_first_chunk": first_chunk, "seconds_total": time.perf_counter() - started,
     })  # fmt: skip
     if plot:
-        plots.compare({label: folder}, folder / "curves.png", f"{settings.algorithm} on {settings.task_name}")
+        title = f"{settings.algorithm} on {settings.task_name}, seeds {', '.join(map(str, settings.seeds))}"
+        plots.compare({label: folder}, folder / "curves.png", title)
     if interrupted:
         raise RunError(f"interrupted after round {done} of {task.rounds}; what was done is in {folder}")
     return Result(folder, {k: list(map(float, v)) for k, v in last.items()}, recent, diverged)

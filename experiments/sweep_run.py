@@ -84,16 +84,27 @@ class Group:
             for point in points
         }
         self.pools = federations.pools(sweep.dataset, self.task)
-        self.batch_runs = sweep.batch_runs or batch_size(len(points), jax.device_count())
         shape, classes = sweep.dataset.x_train.shape[1:], sweep.dataset.num_classes
         model = make_model(self.task.model, self.task.dataset, shape, classes)
         capacity = max(len(rows) for split in self._splits.values() for rows in split.train)
         sizes = sizes_from(model.init, self.task.clients, self.task.cohort_size, capacity)
-        client_map, run_map = devices.choose(sweep.client_map, sweep.run_map, self.batch_runs)
         static = traced_hparams(first.algorithm, first.hparams)[1]
-        self.program = Program(self.task, first.algorithm, static, model, sizes, client_map, run_map)
-        self._compiled: dict[int, Any] = {}
-        self._init: Any = None
+
+        def set_batch(runs: int) -> None:
+            client_map, run_map = devices.choose(sweep.client_map, sweep.run_map, runs)
+            self.batch_runs = runs
+            self.program = Program(self.task, first.algorithm, static, model, sizes, client_map, run_map)
+            self._compiled: dict[int, Any] = {}
+            self._init: Any = None
+
+        def memory_of(runs: int) -> int:
+            set_batch(runs)
+            return self.memory()
+
+        on_cpu = batch_size(len(points), jax.device_count())
+        set_batch(sweep.batch_runs or on_cpu)
+        if not sweep.batch_runs and jax.default_backend() != "cpu":
+            set_batch(fitting(len(points), memory_of, jax.devices()[0].memory_stats()["bytes_limit"]))
 
     def batches(self) -> list[list[Point]]:
         return [self.missing[i : i + self.batch_runs] for i in range(0, len(self.missing), self.batch_runs)]
@@ -132,6 +143,14 @@ def batch_size(points: int, device_count: int) -> int:
         return points
     sizes = range(device_count, max(BATCH_ON_CPU, device_count) + 1, device_count)
     return min(sizes, key=lambda size: (-(-points // size) * size, -size))
+
+
+def fitting(points: int, memory_of: Callable[[int], int], limit: int) -> int:
+    """Runs at once on an accelerator: all, halved until the program takes at most 80 % of the memory."""
+    runs = points
+    while runs > 1 and memory_of(runs) > 0.8 * limit:
+        runs = -(-runs // 2)
+    return runs
 
 
 def estimate(group: Group) -> str:

@@ -78,6 +78,18 @@ def test_batches_fill_the_cores_and_waste_least():
     assert sweep_run.batch_size(32, 8) == 16
 
 
+def test_batches_on_an_accelerator_fit_its_memory():
+    asked = []
+
+    def memory_of(runs):
+        asked.append(runs)
+        return 10 * runs
+
+    assert sweep_run.fitting(200, memory_of, limit=700) == 50
+    assert asked == [200, 100, 50]
+    assert sweep_run.fitting(3, lambda runs: 10**9, limit=1) == 1
+
+
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
     """8 points and 2 of FedAvg, in batches of 4: the last of each group is padded or short."""
