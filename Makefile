@@ -4,7 +4,7 @@ VENV   ?= .venv
 RUN     = $(VENV)/bin/python
 OUT    ?= runs/demo
 
-.PHONY: help demo test test-slow lint data bench clean
+.PHONY: help demo test test-slow lint data results bench clean
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -29,6 +29,13 @@ lint: $(VENV)/.stamp-test  ## ruff and mypy
 
 data: $(VENV)/.stamp-images  ## fetch a dataset through the package clients: make data DATASET=fashion_mnist
 	$(RUN) -m experiments.fetch --dataset=$(DATASET)
+
+RESULTS = $(RUN) -m experiments.sweep --task=fashion_mnist_mlp --seeds=0:2 --validation=0 --select_on=test --out=runs/results
+results: $(VENV)/.stamp-plot  ## the README's results on FashionMNIST (half an hour; needs the data)
+	$(RUN) -m experiments.sweep --flagfile=experiments/configs/results_fashion_mnist.flags
+	$(RESULTS) --algorithm=fedavg --point=lr=0.019
+	$(RESULTS) --algorithm=fedeba_plus --point=tau=1,fair_scale=1 --point=tau=0.1,fair_scale=1
+	$(RUN) -m experiments.report runs/results --noselect --out=runs/results/report
 
 bench: $(VENV)/.stamp-bench  ## rounds per second beside a PyTorch loop, interleaved
 	$(RUN) -m benchmarks.round_throughput

@@ -92,7 +92,7 @@ def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bo
                 traffic += _traffic(info, task.cohort_size)
                 run_folder.append_rows(folder / "rounds.jsonl", _round_rows(settings, info, done))
                 done += rounds
-                run_folder.append_rows(folder / "evals.jsonl", _eval_rows(settings, scores, done, runs))
+                run_folder.append_rows(folder / "evals.jsonl", _eval_rows(settings, scores, done, runs, diverged))
                 history.append(scores)
                 summary = metrics_of(scores)
                 bar.update(done, float(np.mean(summary["mean"])), float(np.mean(summary["variance"])))
@@ -102,7 +102,9 @@ def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bo
         raise KeyboardInterrupt
     measured = max(done - min(task.eval_every, task.rounds), 0)
     last = metrics_of(history[-1])
-    recent = {key: np.mean([metrics_of(e)[key] for e in history[-LAST:]], axis=0).tolist() for key in last}
+    recent = {key: np.mean([metrics_of(e)[key] for e in history[-LAST:]], axis=0) for key in last}
+    for values in (*last.values(), *recent.values()):
+        values[[seed in diverged for seed in settings.seeds]] = np.nan
     np.savez(folder / "clients.npz", **_client_arrays(history[-1], settings.seeds))
     run_folder.write_json(folder / "summary.json", {
         "algorithm": settings.algorithm, "task": settings.task_name, "hparams": settings.hparams,
@@ -121,7 +123,7 @@ def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bo
         plots.compare({label: folder}, folder / "curves.png", title)
     if interrupted:
         raise RunError(f"interrupted after round {done} of {task.rounds}; what was done is in {folder}")
-    return Result(folder, {k: list(map(float, v)) for k, v in last.items()}, recent, diverged)
+    return Result(folder, *({k: v.tolist() for k, v in values.items()} for values in (last, recent)), diverged)
 
 
 def prepare(settings: Settings, dataset: Dataset) -> tuple[Program, Any, Any]:
@@ -142,7 +144,7 @@ def prepare(settings: Settings, dataset: Dataset) -> tuple[Program, Any, Any]:
 
 def metrics_of(scores: Evaluation) -> dict[str, np.ndarray]:
     """Test metrics of the global model, [seeds] each."""
-    return jax.tree.map(np.asarray, jax.vmap(metrics.summarize)(scores.test["global"].accuracy))
+    return jax.tree.map(np.array, jax.vmap(metrics.summarize)(scores.test["global"].accuracy))
 
 
 def metrics_row(accuracy: np.ndarray, loss: np.ndarray, count: np.ndarray) -> dict[str, float]:
@@ -181,13 +183,18 @@ def _round_rows(settings: Settings, info: dict[str, np.ndarray], start: int) -> 
     ]
 
 
-def _eval_rows(settings: Settings, scores: Evaluation, done: int, runs: Any) -> list[dict[str, Any]]:
+def _eval_rows(
+    settings: Settings, scores: Evaluation, done: int, runs: Any, diverged: dict[int, int]
+) -> list[dict[str, Any]]:
+    """Rows of all seeds; a model that is not finite has no metrics."""
     rows = []
     for split, owned in (("test", runs.tables.test), ("validation", runs.tables.validation)):
         for model, score in (getattr(scores, split) or {}).items():
             for i, seed in enumerate(settings.seeds):
                 count = np.asarray(owned.count[i])
                 measured = metrics_row(score.accuracy[i], score.loss[i], count)
+                if seed in diverged:
+                    measured = dict.fromkeys(measured, float("nan"))
                 rows.append({"seed": seed, "round": done, "split": split, "model": model, **measured})
     return rows
 

@@ -55,11 +55,11 @@ def main() -> int:
     name = resolved.algorithm
     out = FLAGS.out or f"runs/{FLAGS.task}/{name}{suffix}"
     result = run.train(resolved, Path(out), overwrite=FLAGS.overwrite, plot=FLAGS.plot)
+    if result.diverged:
+        raise cli.RunError(f"{divergence(resolved, result.diverged)}; what was done is in {result.folder}")
     show.results_table({name: result.last}, f"{FLAGS.task}, seeds {', '.join(FLAGS.seeds)}: last evaluation")
     show.results_table({name: result.recent}, f"mean of the last {run.LAST} evaluations")
     print(f"results: {result.folder}")
-    if result.diverged:
-        raise cli.RunError(divergence(resolved, result.diverged))
     return 0
 
 

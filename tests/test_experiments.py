@@ -124,7 +124,10 @@ def test_divergence_is_told_with_what_to_turn(tmp_path):
     diverging = settings(text="fair_scale=1000", lr=50.0, rounds=3)
     result = run.train(diverging, tmp_path, plot=False)
     assert result.diverged[0] in (1, 2, 3)
-    assert json.loads((tmp_path / "summary.json").read_text())["diverged"] == {"0": result.diverged[0]}
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["diverged"] == {"0": result.diverged[0]}
+    assert summary["last_evaluation"]["mean"]["values"] == [None]
+    assert run_folder.read_rows(tmp_path / "evals.jsonl")[-1]["mean"] is None
     message = train.divergence(diverging, result.diverged)
     assert "seed 0 in round" in message
     assert "fair_scale" in message
