@@ -664,6 +664,7 @@ def test_fedfv_forgets_a_client_that_is_back_or_out_of_the_window():
     for cohorts, moves in [
         ([[1], [2], [0]], False),  # client 1 is two rounds ago
         ([[2], [1], [0]], True),
+        ([[1], [1], [0]], True),  # the latest time counts
         ([[2], [1], [0, 1]], False),  # client 1 is here again
     ]:
         trace = fedfv(dictated(-np.array(gradients), LOSSES, cohorts=cohorts), alpha=1.0, window=1)
@@ -843,6 +844,15 @@ def test_aaggff_as_published_in_code_favours_low_losses(variant):
     assert all(np.isfinite(measured["p"]).all() for measured in trace.diagnostics)
 
 
+def test_aaggff_s_as_published_in_code_by_hand():
+    """p starts at 1, A at alpha I, no cross term: (4 + 3 + .75 g g') p = -g - nu."""
+    r = responses(LOSSES, "repo_normal") / 3
+    g = -r / (1 + r.sum())
+    inverse = np.linalg.inv(7.0 * np.eye(3) + 0.75 * np.outer(g, g))
+    nu = (-(inverse @ g).sum() - 1) / inverse.sum()
+    close(SiloLearner(3, 1.0, "normal", True).update([0, 1, 2], LOSSES), inverse @ (-g - nu), atol=1e-12)
+
+
 def test_aaggff_d_stays_close_to_fedavg_early():
     rng = np.random.default_rng(0)
     losses, learner, spreads = rng.uniform(0.2, 3.0, 100), DeviceLearner(100, 0.1, "normal", False), []
@@ -966,10 +976,15 @@ def test_focus_rounds(damping):
             pi[i] = (1 - damping) * e / e.sum() + damping * pi[i]
         close(measured["pi"], pi, atol=1e-12)
         close(measured["pi"].sum(axis=1), 1.0, atol=1e-12)
+        before, after = np.zeros(3), np.zeros(3)
         for k in range(2):
             trained = [local_sgd(problem, t, i, clusters[k])[-1] for i in cohort]
             mean = combine(pi[cohort, k] / pi[cohort, k].sum(), trained)
             close(vector(trace.params[t][k]), vector(mean), atol=1e-12)
+            before += pi[cohort, k] * problem.full_losses([clusters[k]] * 3, cohort)
+            after += pi[cohort, k] * problem.full_losses(trained, cohort)
+        close(measured["losses_before"], before, atol=1e-12)
+        close(measured["losses_after"], after, atol=1e-12)
         clusters = trace.params[t]
 
 
@@ -1079,6 +1094,19 @@ def test_lp_proj_can_train_those_outside_the_cohort():
     assert norm(subtract(everyone.personal[0][outside], given["personal"][outside])) > 0.0
 
 
+@pytest.mark.parametrize(("clip", "theta", "w"), [(60.0, 0.37, 0.4), (1.0, 0.4, 0.4)])
+def test_lp_proj_by_hand(clip, theta, w):
+    """F = (theta - 3)^2 / 2, P = 1, lam eta = .2: (theta, w) = (0, 0), (.3, .2), (.3 + .27 - .2, .4).
+
+    With gradients of at most 1: (.1, .2), (.1 + .1 + .2, .4).
+    """
+    problem = bowls([(3.0,)], 0.1, 1, (0.0,))
+    given = {"projection": np.eye(1), "personal": [problem.params], "lam": 2.0, "outer": 2, "inner": 1}
+    trace = lp_proj(problem, **given, clip=clip)
+    close(last(trace), [theta], atol=1e-12)
+    close(trace.diagnostics[0]["shared"], [w], atol=1e-12)
+
+
 def test_lp_proj_of_the_identity_is_pfedme():
     """P = I, p = 2: theta is the proximal point (c + lam w) / (1 + lam), and w <- w - eta lam (w - theta)."""
     problem = bowls([(3.0, 0.0), (1.0, 2.0)], 0.1, 1, (0.0, 0.0), rounds=2)
@@ -1149,7 +1177,7 @@ def test_veto_degenerate():
     assert veto_by_consumption(np.zeros((3, 1)))[0] == 0
     assert veto_by_consumption(np.zeros((3, 4)))[0] == 3  # equal candidates are eaten from the lowest index
     assert veto_by_consumption([[0.3, 0.1, 0.2]])[0] == 1  # a voter alone
-    assert veto_by_consumption([[0.0, 1.0], [1.0, 0.4]])[0] == 0  # both die at once: the lower mean
+    assert veto_by_consumption([[0.4, 1.0], [1.0, 0.0]])[0] == 1  # both die at once: the lower mean
     assert veto_by_consumption([[0.0, 1.0], [1.0, 0.0]])[0] == 0  # and then the lower index
     same_ranking = np.array([[3.0, 1.0, 2.0, 4.0]] * 5)
     assert veto_by_consumption(same_ranking)[0] == 1
@@ -1176,6 +1204,8 @@ def test_rank_core_of_one_client_without_mixtures_is_its_local_model():
     problem = classification(cohort_size=1)
     trace = rank_core_fed(problem, mixtures=[np.zeros((0, 1))] * 3)
     same(trace, fedavg(problem))
+    problem.server_rate = 0.5
+    same(rank_core_fed(problem, mixtures=[np.zeros((0, 1))] * 3), fedavg(problem))
 
 
 # FedwAvg.
