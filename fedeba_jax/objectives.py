@@ -1,5 +1,7 @@
 """What clients minimise: functions from a model to an `Objective`."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -22,3 +24,9 @@ def cross_entropy(model: Model) -> Objective:
         return masked_mean(losses, batch.mask.astype(losses.dtype))
 
     return objective
+
+
+OBJECTIVES: dict[str, Callable[..., Objective]] = {
+    "cross_entropy": cross_entropy,
+}
+"""Objectives by name; a factory takes the model, then its own parameters."""
