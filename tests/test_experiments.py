@@ -242,6 +242,22 @@ def test_errors_in_flag_files_name_the_place(tmp_path, line, message):
         cli.check_flagfiles([f"--flagfile={tmp_path}/none.flags"])
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--grid=prior=anneal(1, 0.1)", "--grid: prior=anneal(1, 0.1) is not valid for fedeba_plus"),
+        ("--point=server=adamw", "--server=adamw is not known"),
+        ("--lr=-3", "--lr=-3.0 is not valid"),
+    ],
+)
+def test_errors_found_later_name_the_line_as_well(tmp_path, line, message):
+    preset = tmp_path / "bad.flags"
+    preset.write_text(f"--grid=alpha=0.1\n{line}\n--rounds=3\n")
+    assert cli.with_place(message, [f"--flagfile={preset}"]) == f"{preset}:2: {message}"
+    assert cli.with_place("--seeds: no", [f"--flagfile={preset}"]) == "--seeds: no"
+    assert cli.with_place(message, ["sweep", line]) == message
+
+
 @pytest.mark.parametrize("preset", sorted((ROOT / "experiments/configs").glob("*.flags")), ids=lambda p: p.stem)
 def test_presets_are_sound(preset):
     """Every preset says what, how, how long; its flags make points or settings."""
