@@ -47,7 +47,7 @@ def with_place(message: str, argv: Sequence[str]) -> str:
     for place, line in _lines(argv) if found else ():
         name, _, value = line.removeprefix("--").partition("=")
         axis = value.partition("=")[0]  # of --grid and --point: what they give values to
-        if found and (name == found[1] and axis in message or name in ("grid", "point") and axis == found[1]):
+        if found and ((name == found[1] and axis in message) or (name in ("grid", "point") and axis == found[1])):
             return f"{place}: {message}"
     return message
 
