@@ -120,7 +120,7 @@ class Program:
         )
         server = self._option("server", run)
         make = functools.partial(fedeba_jax.ALGORITHMS[self.algorithm], local, server)
-        return fedeba_jax.scheduled(make, **hparams.together(run.hparams, self.static_hparams))
+        return fedeba_jax.scheduled(make, **hparams.together(self.algorithm, run.hparams, self.static_hparams))
 
     def _option(self, field: str, run: Runs, **collaborators: Any) -> Any:
         """What an option of the task names, made from its static arguments and the run's numbers."""

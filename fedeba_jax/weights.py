@@ -3,11 +3,15 @@
 Maths on arrays [n]; a caller maps them over runs. Every rule returns p with p_i >= 0, sum p = 1.
 """
 
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
 import chex
 import jax
 import jax.numpy as jnp
 
-from fedeba_jax.types import Scalar
+from fedeba_jax.solvers import entropy_temperature
+from fedeba_jax.types import Positive, Scalar
 
 
 def uniform(num_clients: int) -> jax.Array:
@@ -21,7 +25,36 @@ def by_examples(num_examples: jax.Array) -> jax.Array:
     return share / share.sum()
 
 
-def entropy_based(losses: jax.Array, tau: Scalar, prior: jax.Array | None = None) -> jax.Array:
+class Solved(NamedTuple):
+    """A temperature that follows from the losses; see `solve`."""
+
+    target: Scalar
+    of: str
+
+    def temperature(self, losses: jax.Array, prior: jax.Array) -> jax.Array:
+        targets = {
+            "mean": lambda: self.target * jnp.vdot(prior, losses),
+            "quantile": lambda: jnp.quantile(losses, jnp.minimum(self.target, 1)),
+        }
+        return entropy_temperature(losses, targets[self.of](), prior)
+
+
+def solve(target: Positive, of: Literal["mean", "quantile"] = "mean") -> Solved:
+    """tau by the paper's own constraint, sum_i p_i F_i = f~, anew for each vector of losses.
+
+    Args:
+      target: f~: this factor times the mean loss (under the prior), or this quantile of the losses.
+      of: which of the two. A target at or below the mean loss gives FedAvg's weights, one that no mixture
+        reaches the worst client alone.
+    """
+    return Solved(target, of)
+
+
+RULES: dict[str, dict[str, Callable[..., Solved]]] = {"temperature": {"solve": solve}}
+"""What may stand for a number, by the kind of the number."""
+
+
+def entropy_based(losses: jax.Array, tau: Scalar | Solved, prior: jax.Array | None = None) -> jax.Array:
     """p_i = q_i exp(F_i / tau) / sum_j q_j exp(F_j / tau), the paper's closed form (Prop. 4.1).
 
     The maximiser of the entropy of p (relative to the prior q, uniform by default) under
@@ -29,10 +62,12 @@ def entropy_based(losses: jax.Array, tau: Scalar, prior: jax.Array | None = None
 
     Args:
       losses: F_i, [n].
-      tau: temperature, positive.
+      tau: temperature, positive, or the rule that finds it.
       prior: q_i, [n], non-negative; for instance `by_examples`.
     """
     chex.assert_rank(losses, 1)
+    if isinstance(tau, Solved):
+        tau = tau.temperature(losses, uniform(losses.size).astype(losses.dtype) if prior is None else prior)
     logits = losses / tau
     if prior is not None:
         logits = logits + jnp.log(prior)

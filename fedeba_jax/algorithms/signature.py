@@ -25,6 +25,7 @@ class Hyperparameter(NamedTuple):
     optional: bool  # whether None is a value
     bounds: Bounds | None = None
     choices: tuple[Any, ...] = ()
+    rule: str | None = None  # the kind of rules (`weights.RULES`) that may stand for the number
 
 
 def hyperparameters(factory: Callable[..., Any]) -> dict[str, Hyperparameter]:
@@ -34,14 +35,16 @@ def hyperparameters(factory: Callable[..., Any]) -> dict[str, Hyperparameter]:
 
 
 def _read(parameter: inspect.Parameter) -> Hyperparameter:
-    kind, optional, bounds, choices = parameter.annotation, False, None, ()
+    kind, optional, bounds, choices, rule = parameter.annotation, False, None, (), None
     if kind != Scalar and get_origin(kind) in (types.UnionType, Union) and type(None) in get_args(kind):
         optional = True
         kind = functools.reduce(operator.or_, (a for a in get_args(kind) if a is not type(None)))
     if get_origin(kind) is Annotated:
-        kind, bounds = get_args(kind)
+        kind, *notes = get_args(kind)
+        bounds = next((note for note in notes if isinstance(note, Bounds)), None)
+        rule = next((note for note in notes if isinstance(note, str)), None)
     if get_origin(kind) is Literal:
         choices, kind = get_args(kind), str
     traced = kind == Scalar
     kind = float if traced else kind if kind in (int, float, bool, str) else object
-    return Hyperparameter(parameter.name, parameter.default, traced, kind, optional, bounds, choices)
+    return Hyperparameter(parameter.name, parameter.default, traced, kind, optional, bounds, choices, rule)
