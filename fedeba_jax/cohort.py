@@ -36,8 +36,10 @@ class Cohort:
         federation: Federation,
         client_map: ClientMap,
         model_size: int,
+        sampled: jax.Array | None = None,  # [n] of bool; None: all
     ) -> None:
         self.id, self.key, self.state, self.round = id, key, state, round
+        self.sampled = jnp.ones(id.shape, bool) if sampled is None else sampled
         self._rows = (id, client_keys, state)
         self._federation = federation
         self._map = client_map

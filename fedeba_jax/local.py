@@ -107,18 +107,31 @@ class LocalTraining:
     def grad(self, client: Client, params: Params) -> Params:
         return self.loss_and_grad(client, params)[1]
 
-    def train(self, client: Client, params: Params, **context: Any) -> LocalUpdate:
+    def train(
+        self,
+        client: Client,
+        params: Params,
+        *,
+        anchor: Params | None = None,
+        visits: jax.Array | None = None,
+        **context: Any,
+    ) -> LocalUpdate:
         """K_i local steps from params.
 
         Args:
           client: whose data, key and round.
-          params: x_t, also the `anchor` of gradient transformations.
+          params: x_0.
+          anchor: what gradient transformations hold on to; None is params.
+          visits: numbers [S] of the batches to step on, modulo K_i, instead of all K_i once.
           **context: further arguments of the gradient transformation.
         """
         rate = jnp.asarray(as_schedule(self.learning_rate)(client.round))
         batches = self.batches(client)
         objective_key = jax.random.fold_in(client.key, OBJECTIVE)
-        anchor = params
+        start, anchor = params, params if anchor is None else anchor
+        inputs = (jnp.arange(batches.position.shape[0]), batches.position, batches.mask)
+        if visits is not None:
+            inputs = (visits, *tree.rows((batches.position, batches.mask), visits % batches.num_steps))
 
         def step(carry: Any, inputs: Any) -> tuple[Any, None]:
             params, optimizer = carry
@@ -132,15 +145,13 @@ class LocalTraining:
                 gradient, optimizer, params, anchor=anchor, num_steps=batches.num_steps, **context
             )
             moved = jax.tree.map(lambda p, d: p - rate.astype(p.dtype) * d, params, direction)
-            if self.epochs is not None:  # a client that is done idles
+            if self.epochs is not None and visits is None:  # a client that is done idles
                 moved = jax.tree.map(lambda new, old: jnp.where(k < batches.num_steps, new, old), moved, params)
             return (moved, optimizer), None
 
-        carry = (params, self.gradient.init(params))
-        inputs = (jnp.arange(batches.position.shape[0]), batches.position, batches.mask)
-        (trained, _), _ = jax.lax.scan(step, carry, inputs)
+        (trained, _), _ = jax.lax.scan(step, (start, self.gradient.init(start)), inputs)
         return LocalUpdate(
-            delta=tree.subtract(trained, anchor) if "delta" in self.reports else None,
+            delta=tree.subtract(trained, start) if "delta" in self.reports else None,
             loss=self.loss(client, trained) if "loss" in self.reports else None,
         )
 

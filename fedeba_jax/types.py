@@ -38,6 +38,8 @@ Positive = Annotated[Scalar, Bounds(0, open=True)]
 NonNegative = Annotated[Scalar, Bounds(0)]
 Fraction = Annotated[Scalar, Bounds(0, 1)]
 Degrees = Annotated[Scalar, Bounds(0, 180)]
+Natural = Annotated[int, Bounds(0)]
+Count = Annotated[int, Bounds(1)]
 Info = dict[str, jax.Array]  # diagnostics of a round, apart from its state
 
 
@@ -129,9 +131,12 @@ class Mixture(NamedTuple):
 
 
 class Algorithm(NamedTuple):
-    """A federated method as four pure functions (see `fedeba_jax.algorithms`)."""
+    """A federated method as pure functions (see `fedeba_jax.algorithms`)."""
 
     init: Callable[[Key, Callable[[Key], Params], Sizes], State]
     update: Callable[[Any, Any], tuple[Any, Any, Info]]  # (server, cohort) -> (server, cohort_state, info)
-    models: Callable[[Any], dict[str, Params]]  # server -> what is evaluated as "global"
-    personalize: Callable[[Any, Any], Mixture]  # (server, client_state) -> a client's own prediction
+    models: Callable[[State], dict[str, Params]]  # what is evaluated on all clients: "global", where there is one
+    personalize: Callable[[Any, Any], Mixture] | None = None
+    """(server, client_state) -> a client's own prediction; None: the global model is everybody's."""
+    everyone: bool = False
+    """Whether all clients are the cohort of each round; who was sampled is then `cohort.sampled`."""

@@ -14,7 +14,7 @@ import pytest
 import fedeba_jax
 from fedeba_jax import client_map as maps
 from fedeba_jax.algorithms.signature import hyperparameters
-from fedeba_jax.evaluate import score_model, score_personal
+from fedeba_jax.simulate import evaluate
 from tests.problems import tiny
 
 every_algorithm = pytest.mark.parametrize("name", fedeba_jax.ALGORITHMS)
@@ -143,7 +143,7 @@ def test_order_of_the_cohort_does_not_matter(x64, name):
 @every_algorithm
 def test_nothing_moves_at_rate_zero(x64, name):
     result = rounds(program(name), name, 2, rate=0.0)[0]
-    close(tiny().algorithm(name).models(result.server), tiny().algorithm(name).models(start(name).server), 1e-12)
+    close(tiny().algorithm(name).models(result), tiny().algorithm(name).models(start(name)), 1e-12)
 
 
 @every_algorithm
@@ -202,10 +202,12 @@ def test_state_is_a_fixed_point_of_shapes_and_dtypes(name):
 
 
 @every_algorithm
-def test_personal_scores_of_the_global_model_are_the_global_scores(name):
-    problem, state = tiny(COHORT), start(name)
-    algorithm = problem.algorithm(name)
-    params = algorithm.models(state.server)["global"]
-    shared = score_model(problem.model.apply, params, problem.test, client_map=maps.mapped, block=7)
-    personal = score_personal(problem.model.apply, algorithm, state, problem.test, client_map=maps.mapped)
-    close(personal, shared, 1e-5)
+def test_every_client_is_scored_by_a_global_model_or_by_its_own(name):
+    problem = tiny(COHORT)
+    scores = evaluate(
+        problem.algorithm(name), start(name), problem.test, apply=problem.model.apply, client_map=maps.mapped
+    )
+    assert {"global", "personal"} & set(scores)
+    for score in scores.values():
+        assert score.accuracy.shape == score.loss.shape == (6,)
+        assert np.isfinite(score.loss).all()

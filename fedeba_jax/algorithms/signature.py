@@ -34,14 +34,16 @@ def hyperparameters(factory: Callable[..., Any]) -> dict[str, Hyperparameter]:
 
 
 def _read(parameter: inspect.Parameter) -> Hyperparameter:
-    kind, optional, bounds, choices = parameter.annotation, False, None, ()
+    kind, optional, bounds = parameter.annotation, False, None
+    choices: tuple[Any, ...] = ()
     if kind != Scalar and get_origin(kind) in (types.UnionType, Union) and type(None) in get_args(kind):
         optional = True
         kind = functools.reduce(operator.or_, (a for a in get_args(kind) if a is not type(None)))
     if get_origin(kind) is Annotated:
         kind, bounds = get_args(kind)
     if get_origin(kind) is Literal:
-        choices, kind = get_args(kind), str
+        choices = get_args(kind)
+        kind = type(choices[0])
     traced = kind == Scalar
     kind = float if traced else kind if kind in (int, float, bool, str) else object
     return Hyperparameter(parameter.name, parameter.default, traced, kind, optional, bounds, choices)
