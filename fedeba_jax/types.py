@@ -108,6 +108,12 @@ class Client(NamedTuple):
     round: jax.Array
 
 
+class Private(NamedTuple):
+    """A part of a client's reply that stays with the client: its new state, for `update` to hand back unseen."""
+
+    state: Any
+
+
 class State(NamedTuple):
     """What an algorithm keeps across rounds; every leaf of `clients` is [M, ...]."""
 
