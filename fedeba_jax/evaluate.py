@@ -1,7 +1,6 @@
 """Scores of all clients on their own held-out data: of a shared model, or of each client's own."""
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,9 +9,7 @@ import optax
 
 from fedeba_jax.client_map import map_sum
 from fedeba_jax.local import as_input
-from fedeba_jax.types import Algorithm, ClientMap, HeldOut, Params, State
-
-Apply = Callable[[Params, jax.Array], jax.Array]
+from fedeba_jax.types import Algorithm, Apply, ClientMap, HeldOut, Params, State
 
 
 class Scores(NamedTuple):

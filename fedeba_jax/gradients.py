@@ -1,10 +1,11 @@
 """What happens to a local gradient before the step: optax transformations with extra arguments.
 
-`LocalTraining.train` calls them with `params` (the current local model), `anchor` (the model the
-round began with), `num_steps` (this client's number of local steps) and what the algorithm sends
-along as context.
+`LocalTraining.train` calls them with `params` (the current local model), `value` (the batch's loss
+there), `anchor` (the model the round began with), `num_steps` (this client's number of local steps)
+and what the algorithm sends along as context.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -37,6 +38,15 @@ def blend(fair_scale: Scalar | None = None) -> Transform:
     ) -> Params:
         c = 1.0 / num_steps if fair_scale is None else fair_scale
         return tree.add(tree.scale(1 - weight, gradient), tree.scale(weight * c, target))
+
+    return _stateless(function)
+
+
+def chain_rule(outer: Callable[[jax.Array], jax.Array]) -> Transform:
+    """outer'(F) grad F: the step minimises outer(F), F the loss of the whole batch, however it is cut into blocks."""
+
+    def function(gradient: Params, params: Params, *, value: jax.Array, **_: Any) -> Params:
+        return tree.scale(jax.grad(outer)(value), gradient)
 
     return _stateless(function)
 
