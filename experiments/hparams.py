@@ -1,9 +1,18 @@
-"""Hyper-parameters on the command line, checked against the algorithm's signature."""
+"""Hyper-parameters on the command line, checked against the algorithm's signature.
 
+A number that may be traced may also be a schedule by round, tau=anneal(0.5, kappa=0.01, shape=convex); it is kept
+as its shortest text, so that settings stay plain JSON.
+"""
+
+import math
 from typing import Any
 
+from experiments import calls
 from fedeba_jax import ALGORITHMS
 from fedeba_jax.algorithms.signature import Hyperparameter, hyperparameters
+from fedeba_jax.schedules import SCHEDULES
+
+CHECKED_ROUNDS = (0, 1, 10, 100, 1000, 10_000)  # where a schedule must keep to its parameter's bounds
 
 
 def parse(algorithm: str, text: str, *, flag: str = "--hparams") -> dict[str, Any]:
@@ -13,40 +22,58 @@ def parse(algorithm: str, text: str, *, flag: str = "--hparams") -> dict[str, An
     known = hyperparameters(ALGORITHMS[algorithm])
     values = {name: h.default for name, h in known.items()}
     seen: set[str] = set()
-    for item in filter(None, (part.strip() for part in text.split(","))):
+    for item in filter(None, calls.split(text)):
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals or name not in known:
             raise ValueError(f"{flag}: {algorithm} has no {item!r}; it takes {describe(algorithm)}")
         if name in seen:
             raise ValueError(f"{flag}: {name} is given twice; give it once")
         seen.add(name)
-        values[name] = _value(algorithm, known[name], value, flag)
+        scheduled = known[name].traced and calls.is_call(value)
+        read = _schedule if scheduled else calls.read
+        values[name] = read(known[name], value, place=flag, owner=algorithm)
     return values
 
 
 def describe(algorithm: str) -> str:
     """The valid hyper-parameters with their defaults."""
     known = hyperparameters(ALGORITHMS[algorithm]).values()
-    return ", ".join(_describe(h) for h in known) or "none"
+    return ", ".join(calls.describe_one(h) for h in known) or "none"
 
 
-def _describe(h: Hyperparameter) -> str:
-    valid = " | ".join(h.choices) if h.choices else str(h.bounds) if h.bounds else h.kind.__name__
-    return f"{h.name}={str(h.default).lower()} ({valid}{' or none' if h.optional else ''})"
+def traced(algorithm: str, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Hyper-parameters apart: numbers that may be traced (of a schedule, a dict of them), and what is static."""
+    known = hyperparameters(ALGORITHMS[algorithm])
+    numbers: dict[str, Any] = {}
+    static: dict[str, Any] = {}
+    for name, value in values.items():
+        if known[name].traced and isinstance(value, str):
+            numbers[name], static[name] = calls.traced(SCHEDULES, calls.parse(SCHEDULES, value, name))
+        elif known[name].traced and value is not None:
+            numbers[name] = value
+        else:
+            static[name] = value
+    return numbers, static
 
 
-def _value(algorithm: str, h: Hyperparameter, text: str, flag: str) -> Any:
-    if h.optional and text.lower() == "none":
-        return None
-    value: Any
+def together(numbers: dict[str, Any], static: dict[str, Any]) -> dict[str, Any]:
+    """What `traced` took apart, schedules as functions of the round."""
+    values = {**static, **numbers}
+    for name, value in static.items():
+        if isinstance(value, calls.Call):
+            values[name] = SCHEDULES[value.name](**value.arguments, **numbers[name])
+    return values
+
+
+def _schedule(h: Hyperparameter, text: str, *, place: str, owner: str) -> str:
+    call = calls.parse(SCHEDULES, text, f"{place}: {h.name}")
     try:
-        value = _BOOLS[text.lower()] if h.kind is bool else h.kind(text)
-    except (ValueError, KeyError):
-        value = None
-    valid = value is not None and (not h.bounds or value in h.bounds) and (not h.choices or value in h.choices)
-    if not valid:
-        raise ValueError(f"{flag}: {h.name}={text} is not valid for {algorithm}; give {_describe(h)}")
-    return value
-
-
-_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+        schedule = SCHEDULES[call.name](**call.arguments)
+        values = {round_: float(schedule(round_)) for round_ in CHECKED_ROUNDS}
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{place}: {h.name}={text} is no schedule: {error}") from None
+    for round_, value in values.items():
+        if not math.isfinite(value) or (h.bounds and value not in h.bounds):
+            valid = f"not valid for {owner}; give {calls.describe_one(h)}"
+            raise ValueError(f"{place}: {h.name}={text} is {value:g} in round {round_}, which is {valid}")
+    return calls.write(SCHEDULES, call)

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments import hparams
+from experiments import calls, hparams
 from experiments.common_flags import checked_task
-from experiments.program import RATES, Seeds, traced_hparams
+from experiments.program import RATES, Seeds
 from experiments.tasks import Task
 from fedeba_jax import ALGORITHMS
 from fedeba_jax.algorithms.signature import hyperparameters
@@ -47,8 +47,8 @@ class Point:
     def group(self) -> str:
         """Equal for points that share a compilation."""
         task = {k: v for k, v in dataclasses.asdict(self.task).items() if k not in RATES}
-        traced, static = traced_hparams(self.algorithm, self.hparams)
-        return json.dumps([self.algorithm, static, sorted(traced), task, self.validation], sort_keys=True)
+        numbers, static = hparams.traced(self.algorithm, self.hparams)
+        return json.dumps([self.algorithm, static, sorted(numbers), task, self.validation], sort_keys=True)
 
     def label(self, names: Iterable[str]) -> str:
         """The point by what varies."""
@@ -67,7 +67,7 @@ def grouped(points: Sequence[Point]) -> list[list[Point]]:
 def parse_axis(text: str) -> tuple[str, list[str]]:
     """"tau=0.1,1" as a name and texts of values; a range is written 0.01..10, or 0.01..10:log."""
     name, equals, values = (part.strip() for part in text.partition("="))
-    texts = [value.strip() for value in values.split(",")]
+    texts = calls.split(values)
     if not equals or not name or not all(texts):
         raise ValueError(f"--grid={text} is not NAME=VALUE,VALUE,...; for example --grid=tau=0.1,1")
     if len(set(texts)) < len(texts):
@@ -95,7 +95,7 @@ def listed(texts: Sequence[str]) -> list[Assignment]:
     """--point=tau=0.1,alpha=0.9 each."""
     assignments = []
     for text in texts:
-        pairs = [item.partition("=") for item in text.split(",")]
+        pairs = [item.partition("=") for item in calls.split(text)]
         if not all(name.strip() and equals and value.strip() for name, equals, value in pairs):
             raise ValueError(f"--point={text} is not NAME=VALUE,NAME=VALUE,...")
         assignments.append({name.strip(): value.strip() for name, _, value in pairs})

@@ -4,6 +4,7 @@ Whatever may differ between the runs of a batch is in `Runs`, stacked; everythin
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,12 +14,11 @@ import numpy as np
 import optax
 
 import fedeba_jax
-from experiments import devices
+from experiments import devices, hparams
 from experiments.federations import Pools, Tables, assemble
 from experiments.tasks import Task
 from fedeba_jax import client_map as maps
 from fedeba_jax import tree
-from fedeba_jax.algorithms.signature import hyperparameters
 from fedeba_jax.evaluate import Scores
 from fedeba_jax.simulate import evaluate, is_finite
 from fedeba_jax.types import Algorithm, Info, Model, Sizes, State
@@ -38,7 +38,7 @@ class Seeds(NamedTuple):
 class Runs(NamedTuple):
     """What the R runs of a batch may differ in; every leaf is [R, ...]."""
 
-    hparams: dict[str, Any]  # the traced ones that are not None
+    hparams: dict[str, Any]  # the traced ones that are not None; of a schedule, its numbers
     rates: dict[str, Any]  # the fields of the task in RATES
     init_seed: Any
     sample_seed: Any
@@ -124,21 +124,15 @@ class Program:
             apply=self.model.apply,
         )
         server = fedeba_jax.descent(optax.sgd(run.rates["server_lr"]))
-        return fedeba_jax.ALGORITHMS[self.algorithm](local, server, **self.static_hparams, **run.hparams)
+        make = functools.partial(fedeba_jax.ALGORITHMS[self.algorithm], local, server)
+        return fedeba_jax.scheduled(make, **hparams.together(run.hparams, self.static_hparams))
 
 
-def traced_hparams(algorithm: str, hparams: dict[str, Any]) -> tuple[dict[str, float], dict[str, Any]]:
-    """Hyper-parameters apart: numbers that may be traced, and what is static."""
-    known = hyperparameters(fedeba_jax.ALGORITHMS[algorithm])
-    traced = {k: v for k, v in hparams.items() if known[k].traced and v is not None}
-    return traced, {k: v for k, v in hparams.items() if k not in traced}
-
-
-def batch(points: list[tuple[dict[str, float], Task, Seeds]], tables: Tables) -> Runs:
+def batch(points: list[tuple[dict[str, Any], Task, Seeds]], tables: Tables) -> Runs:
     """Stack the runs: (traced hyper-parameters, task, seeds) each."""
-    hparams, tasks, seeds = zip(*points, strict=True)
+    numbers, tasks, seeds = zip(*points, strict=True)
     return Runs(
-        {name: np.array([h[name] for h in hparams], np.float32) for name in hparams[0]},
+        jax.tree.map(lambda *values: np.array(values, np.float32), *numbers),
         {name: np.array([getattr(task, name) for task in tasks], np.float32) for name in RATES},
         np.array([s.init for s in seeds], np.uint32),
         np.array([s.sample for s in seeds], np.uint32),

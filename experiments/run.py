@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import devices, federations, plots, run_folder, show
+from experiments import devices, federations, hparams, plots, run_folder, show
 from experiments.cli import RunError
-from experiments.program import Evaluation, Program, Seeds, batch, first_round, traced_hparams
+from experiments.program import Evaluation, Program, Seeds, batch, first_round
 from experiments.tasks import Task
 from fedeba_jax import metrics
 from fedeba_jax.data.sources import Dataset, load
@@ -136,7 +136,7 @@ def prepare(settings: Settings, dataset: Dataset) -> tuple[Program, Any, Any]:
     model = make_model(task.model, task.dataset, dataset.x_train.shape[1:], dataset.num_classes)
     capacity = tables.train.index.shape[-1]
     sizes = sizes_from(model.init, task.clients, task.cohort_size, capacity)
-    traced, static = traced_hparams(settings.algorithm, settings.hparams)
+    traced, static = hparams.traced(settings.algorithm, settings.hparams)
     client_map, run_map = devices.choose(settings.client_map, settings.run_map, len(seeds))
     program = Program(task, settings.algorithm, static, model, sizes, client_map, run_map)
     return program, batch([(traced, task, s) for s in seeds], tables), federations.pools(dataset, task)

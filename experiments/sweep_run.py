@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments import checkpoint, devices, federations, run_folder
+from experiments import checkpoint, devices, federations, hparams, run_folder
 from experiments.points import Point, grouped, varying
-from experiments.program import Evaluation, Program, batch, first_round, traced_hparams
+from experiments.program import Evaluation, Program, batch, first_round
 from experiments.run import metrics_row, on_host
 from fedeba_jax.data.sources import Dataset
 from fedeba_jax.models import make_model
@@ -88,7 +88,7 @@ class Group:
         model = make_model(self.task.model, self.task.dataset, shape, classes)
         capacity = max(len(rows) for split in self._splits.values() for rows in split.train)
         sizes = sizes_from(model.init, self.task.clients, self.task.cohort_size, capacity)
-        static = traced_hparams(first.algorithm, first.hparams)[1]
+        static = hparams.traced(first.algorithm, first.hparams)[1]
 
         def set_batch(runs: int) -> None:
             client_map, run_map = devices.choose(sweep.client_map, sweep.run_map, runs)
@@ -113,7 +113,7 @@ class Group:
         """The points as a batch of full size; a short one repeats its last point."""
         padded = [*points, *[points[-1]] * (self.batch_runs - len(points))]
         tables = federations.stack([self._splits[p.seeds.data] for p in padded], list(self._splits.values()))
-        traced = [traced_hparams(p.algorithm, p.hparams)[0] for p in padded]
+        traced = [hparams.traced(p.algorithm, p.hparams)[0] for p in padded]
         return batch([(t, p.task, p.seeds) for t, p in zip(traced, padded, strict=True)], tables)
 
     def start(self, runs: Any) -> Any:

@@ -5,6 +5,7 @@ from fedeba_jax import metrics as metrics
 from fedeba_jax import schedules as schedules
 from fedeba_jax import weights as weights
 from fedeba_jax.algorithms import ALGORITHMS as ALGORITHMS
+from fedeba_jax.algorithms import scheduled as scheduled
 from fedeba_jax.local import LocalTraining as LocalTraining
 from fedeba_jax.objectives import cross_entropy as cross_entropy
 from fedeba_jax.server import descent as descent

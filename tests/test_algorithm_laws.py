@@ -116,6 +116,26 @@ def test_many_rounds_are_one_scan_of_the_same_rounds(x64, name):
 
 
 @every_algorithm
+def test_scheduled_numbers_are_those_of_the_round(x64, name):
+    problem, growing = tiny(COHORT), {k: lambda t, v=v: v * (1 + 0.1 * t) for k, v in traced(name).items()}
+
+    @jax.jit
+    def scheduled(state, ids, round_):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(fedeba_jax.run_round.__globals__, "sample", lambda key, sizes: ids)
+            algorithm = fedeba_jax.scheduled(lambda **h: problem.algorithm(name, rate=0.3, **h), **growing)
+            arguments = (problem.federation, state, jax.random.key(KEY), round_)
+            return fedeba_jax.run_round(algorithm, *arguments, sizes=problem.sizes, client_map=maps.mapped)
+
+    state = expected = start(name)
+    for t in (0, 1):
+        values = {k: schedule(t) for k, schedule in growing.items()}
+        state, _ = scheduled(state, IDS, jnp.asarray(t))
+        expected, _ = program(name)(expected, IDS, jnp.asarray(t), jnp.asarray(0.3), values, problem.federation)
+    close(state, expected, 1e-10)
+
+
+@every_algorithm
 def test_order_of_the_cohort_does_not_matter(x64, name):
     close(rounds(program(name), name, 3)[0], rounds(program(name), name, 3, ids=IDS[::-1])[0], 1e-10)
 

@@ -2,7 +2,7 @@
 
 A factory takes `local` (what clients can compute), `server` (how an update becomes the next model)
 and keyword-only hyper-parameters. Those annotated `Scalar`, or one of its bounded forms as `Positive`, may be
-traced: a sweep over them compiles once. All others are static. From Python, tau may also be a schedule.
+traced: a sweep over them compiles once. All others are static. `scheduled` lets any of the traced change by round.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from fedeba_jax.algorithms.fedeba import fedeba
 from fedeba_jax.algorithms.fedeba_plus import fedavg_align, fedeba_plus
 from fedeba_jax.algorithms.fedprox import fedprox
 from fedeba_jax.algorithms.prac_fedeba_plus import prac_fedeba_plus
+from fedeba_jax.algorithms.scheduled import scheduled as scheduled
 from fedeba_jax.types import Algorithm
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {

@@ -4,7 +4,6 @@ from fedeba_jax import tree
 from fedeba_jax.algorithms.common import Prior, check, diagnose, one_model, size_prior
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
-from fedeba_jax.schedules import as_schedule
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Info, Positive
 from fedeba_jax.weights import entropy_based
@@ -16,7 +15,7 @@ def fedeba(local: LocalTraining, server: Server, *, tau: Positive = 1.0, prior: 
     Args:
       local: local training.
       server: server optimizer.
-      tau: temperature: infinity is FedAvg, 0 the worst client alone. A number or a schedule.
+      tau: temperature: infinity is FedAvg, 0 the worst client alone.
       prior: q_i: "none" (uniform) or "examples" (share of examples).
     """
 
@@ -24,7 +23,7 @@ def fedeba(local: LocalTraining, server: Server, *, tau: Positive = 1.0, prior: 
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta", "loss").train, state.params)
-        p = entropy_based(reply.loss, as_schedule(tau)(cohort.round), size_prior(cohort, prior))
+        p = entropy_based(reply.loss, tau, size_prior(cohort, prior))
         return server.descend(state, tree.weighted_sum(reply.delta, p)), diagnose(p, after=reply.loss)
 
     return one_model(server, update)

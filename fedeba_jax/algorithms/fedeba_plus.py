@@ -17,7 +17,6 @@ from fedeba_jax.algorithms.common import Prior, Weighting, check, client_weights
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import blend
 from fedeba_jax.local import LocalTraining, LocalUpdate
-from fedeba_jax.schedules import as_schedule
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Degrees, Fraction, Info, NonNegative, Positive, Scalar
 from fedeba_jax.weights import by_examples, entropy_based, fairness_angle
@@ -38,7 +37,7 @@ def fedeba_plus(
     Args:
       local: local training.
       server: server optimizer.
-      tau: temperature of both softmaxes, a number or a schedule.
+      tau: temperature of both softmaxes.
       alpha: strength of the alignment, in [0, 1]; 0 is FedEBA.
       theta: fair angle in degrees: a larger angle of the losses opens the gate.
       fair_scale: factor c of g~ in a local step; none is 1/K, 1 the literal reading.
@@ -48,7 +47,7 @@ def fedeba_plus(
     check("prior", prior, Prior)
 
     def fair(cohort: Cohort, losses: jax.Array) -> jax.Array:
-        return entropy_based(losses, as_schedule(tau)(cohort.round), size_prior(cohort, prior))
+        return entropy_based(losses, tau, size_prior(cohort, prior))
 
     aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "loss")
     return _gated(local, aligned, server, fair, lambda cohort, reply: fair(cohort, reply.loss), alpha, theta)
@@ -79,7 +78,7 @@ def fedavg_align(
     check("weighting", weighting, Weighting)
 
     def fair(cohort: Cohort, losses: jax.Array) -> jax.Array:
-        return entropy_based(losses, as_schedule(tau)(cohort.round))
+        return entropy_based(losses, tau)
 
     aligned = local.with_gradient(blend(fair_scale)).reporting("delta")
     return _gated(local, aligned, server, fair, lambda cohort, _: client_weights(cohort, weighting), alpha, theta)

@@ -12,7 +12,6 @@ from fedeba_jax import tree
 from fedeba_jax.algorithms.common import Prior, check, diagnose, one_model, size_prior
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
-from fedeba_jax.schedules import as_schedule
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Degrees, Fraction, Info, Positive
 from fedeba_jax.weights import by_examples, entropy_based, fairness_angle
@@ -32,7 +31,7 @@ def prac_fedeba_plus(
     Args:
       local: local training.
       server: server optimizer.
-      tau: temperature of both softmaxes, a number or a schedule.
+      tau: temperature of both softmaxes.
       alpha: strength of the alignment, in [0, 1]; 0 is FedEBA.
       theta: fair angle in degrees: a larger angle of the losses opens the gate.
       prior: of both softmaxes: "none" or "examples".
@@ -41,8 +40,8 @@ def prac_fedeba_plus(
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta", "initial_loss", "loss").train, state.params)  # lines 6-12
-        temperature, q = as_schedule(tau)(cohort.round), size_prior(cohort, prior)
-        p, p_fair = entropy_based(reply.loss, temperature, q), entropy_based(reply.initial_loss, temperature, q)
+        q = size_prior(cohort, prior)
+        p, p_fair = entropy_based(reply.loss, tau, q), entropy_based(reply.initial_loss, tau, q)
         steps = local.num_steps(cohort.num_examples).astype(p.dtype)
         angle = fairness_angle(reply.initial_loss)
         unfair = angle > theta  # line 13

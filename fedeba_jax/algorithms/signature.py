@@ -1,43 +1,47 @@
-"""Hyper-parameters of an algorithm, read off its factory's signature.
+"""Hyper-parameters of an algorithm, or of a schedule, read off its factory's signature.
 
 What is annotated `Scalar` (or one of its bounded forms) is traced: any number of values share one
 compilation. Everything else is static.
 """
 
+import functools
 import inspect
+import operator
 import types
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from fedeba_jax.types import Bounds, Scalar
 
+COLLABORATORS = ("local", "server")
+"""Parameters that are not the user's: values that the program passes to a factory."""
+
 
 class Hyperparameter(NamedTuple):
     name: str
-    default: Any
+    default: Any  # inspect.Parameter.empty: none
     traced: bool
-    kind: Any  # float for traced ones; otherwise int, float, bool or str
+    kind: Any  # float for traced ones; otherwise int, float, bool or str; object where the annotation says no more
     optional: bool  # whether None is a value
     bounds: Bounds | None = None
     choices: tuple[Any, ...] = ()
 
 
 def hyperparameters(factory: Callable[..., Any]) -> dict[str, Hyperparameter]:
-    """The keyword-only parameters of an algorithm's factory, by name."""
+    """The parameters of a factory, by name, in order."""
     parameters = inspect.signature(factory).parameters.values()
-    return {p.name: _read(p) for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    return {p.name: _read(p) for p in parameters if p.name not in COLLABORATORS}
 
 
 def _read(parameter: inspect.Parameter) -> Hyperparameter:
     kind, optional, bounds, choices = parameter.annotation, False, None, ()
     if kind != Scalar and get_origin(kind) in (types.UnionType, Union) and type(None) in get_args(kind):
         optional = True
-        (kind,) = (a for a in get_args(kind) if a is not type(None))
+        kind = functools.reduce(operator.or_, (a for a in get_args(kind) if a is not type(None)))
     if get_origin(kind) is Annotated:
         kind, bounds = get_args(kind)
     if get_origin(kind) is Literal:
         choices, kind = get_args(kind), str
     traced = kind == Scalar
-    return Hyperparameter(
-        parameter.name, parameter.default, traced, float if traced else kind, optional, bounds, choices
-    )
+    kind = float if traced else kind if kind in (int, float, bool, str) else object
+    return Hyperparameter(parameter.name, parameter.default, traced, kind, optional, bounds, choices)
