@@ -121,6 +121,7 @@ class Program:
             epochs=task.local_epochs or None,
             batch_size=task.batch_size or None,
             loss_on=task.loss_eval,
+            apply=self.model.apply,
         )
         server = fedeba_jax.descent(optax.sgd(run.rates["server_lr"]))
         make = functools.partial(fedeba_jax.ALGORITHMS[self.algorithm], local, server)

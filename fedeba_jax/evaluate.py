@@ -11,9 +11,7 @@ import optax
 from fedeba_jax import tree
 from fedeba_jax.client_map import map_sum
 from fedeba_jax.local import as_input
-from fedeba_jax.types import ClientMap, HeldOut, Mixture, Params, State
-
-Apply = Callable[[Params, jax.Array], jax.Array]
+from fedeba_jax.types import Apply, ClientMap, HeldOut, Mixture, Params, State
 
 
 class Scores(NamedTuple):

@@ -1,8 +1,8 @@
 """What happens to a local gradient before the step: optax transformations with extra arguments.
 
-`LocalTraining.train` calls them with `params` (the current local model), `anchor` (the model the
-round began with, unless the algorithm names another), `num_steps` (this client's number of local
-steps) and what the algorithm sends along as context.
+`LocalTraining.train` calls them with `params` (the current local model), `value` (the batch's loss
+there), `anchor` (the model the round began with, unless the algorithm names another), `num_steps`
+(this client's number of local steps) and what the algorithm sends along as context.
 """
 
 from collections.abc import Callable
@@ -53,6 +53,15 @@ def tied(projection: Params, slope: Callable[[jax.Array], jax.Array]) -> Transfo
     def function(gradient: Params, params: Params, *, shared: jax.Array, **_: Any) -> Params:
         away = slope(shared - tree.products(projection, params))
         return tree.subtract(gradient, tree.weighted_sum(projection, away))
+
+    return _stateless(function)
+
+
+def chain_rule(outer: Callable[[jax.Array], jax.Array]) -> Transform:
+    """outer'(F) grad F: the step minimises outer(F), F the loss of the whole batch, however it is cut into blocks."""
+
+    def function(gradient: Params, params: Params, *, value: jax.Array, **_: Any) -> Params:
+        return tree.scale(jax.grad(outer)(value), gradient)
 
     return _stateless(function)
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from fedeba_jax import client_map as client_maps
 from fedeba_jax import tree
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.evaluate import Apply, Scores, score_model, score_personal
-from fedeba_jax.types import Algorithm, ClientMap, Federation, HeldOut, Info, Key, Params, Sizes, State
+from fedeba_jax.evaluate import Scores, score_model, score_personal
+from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, HeldOut, Info, Key, Params, Sizes, State
 
 INIT = 2**32 - 1
 """Folded into a run's key for x_0; its rounds fold in 0, 1, ..."""

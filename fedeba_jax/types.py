@@ -54,6 +54,9 @@ class Batch(NamedTuple):
 Objective = Callable[[Params, Batch, Key, jax.Array, bool], jax.Array]
 """(params, batch, key, round, train) -> the mean loss over the batch's unmasked examples."""
 
+Apply = Callable[[Params, jax.Array], jax.Array]
+"""(params, x [B, ...] in [0, 1]) -> logits [B, ..., classes]."""
+
 ClientMap = Callable[..., Callable[..., Any]]
 """The type of `jax.vmap`: (function, in_axes=0) -> function of stacked arguments."""
 
@@ -62,7 +65,7 @@ class Model(NamedTuple):
     """A network as two functions. `apply` takes x in [0, 1] and normalises it itself."""
 
     init: Callable[[Key], Params]
-    apply: Callable[[Params, jax.Array], jax.Array]  # (params, x [B, ...]) -> logits [B, ...]
+    apply: Apply
 
 
 class Federation(NamedTuple):

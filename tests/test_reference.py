@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.reference import TWINS, Problem, network
-from tests.reference.baselines import BASELINE_TWINS
 from tests.reference.algebra import add, dot, flat, norm, scale, subtract
 from tests.reference.averaging import fedavg, fedprox, fedsgd
+from tests.reference.baselines import BASELINE_TWINS
 from tests.reference.entropy import fedavg_align, fedeba, fedeba_plus, prac_fedeba_plus
 from tests.reference.local import local_sgd
 from tests.reference.weights import angle_degrees, entropy_weights
