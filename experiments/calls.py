@@ -69,7 +69,8 @@ def write(table: Table, call: Call) -> str:
         for k, h in known.items()
         if h.default is not inspect.Parameter.empty and call.arguments[k] != h.default
     ]
-    return f"{call.name}({', '.join([*required, *changed])})"
+    given = ", ".join([*required, *changed])
+    return f"{call.name}({given})" if given else call.name
 
 
 def traced(table: Table, call: Call) -> tuple[dict[str, float], Call]:
@@ -101,7 +102,7 @@ def describe_one(h: Hyperparameter) -> str:
 
 
 def describe(name: str, known: Mapping[str, Hyperparameter]) -> str:
-    return f"{name}({', '.join(describe_one(h) for h in known.values())})"
+    return f"{name}({', '.join(describe_one(h) for h in known.values())})" if known else name
 
 
 def describe_all(table: Table) -> str:

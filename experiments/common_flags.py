@@ -8,7 +8,7 @@ import dataclasses
 from absl import flags
 
 from experiments import devices, show
-from experiments.tasks import CHOICES, HELP, TASKS, Task, resolve
+from experiments.tasks import CHOICES, HELP, OPTIONS, TASKS, Task, resolve
 from fedeba_jax.data.sources import DATASETS
 from fedeba_jax.models import MODELS
 
@@ -30,7 +30,8 @@ flags.DEFINE_integer("host_devices", 0, "CPU devices to make; 0 is one a core.")
 flags.DEFINE_string("compilation_cache", None, "Folder that keeps compiled programs; empty for none.")
 _DEFINE = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
 for _field in dataclasses.fields(Task):
-    _valid = f" ({', '.join(CHOICES[_field.name])})" if _field.name in CHOICES else ""
+    _names = CHOICES.get(_field.name) or OPTIONS.get(_field.name)
+    _valid = f" ({', '.join(_names)})" if _names else ""
     _DEFINE[_field.type](_field.name, None, f"Of the task, if changed: {HELP[_field.name]}{_valid}.")  # type: ignore[index]
 
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from experiments import calls, hparams
 from experiments.common_flags import checked_task
-from experiments.program import RATES, Seeds
+from experiments.program import Seeds
 from experiments.tasks import Task
+from experiments.tasks import traced as traced_fields
 from fedeba_jax import ALGORITHMS
 from fedeba_jax.algorithms.signature import hyperparameters
 
@@ -46,7 +47,7 @@ class Point:
     @property
     def group(self) -> str:
         """Equal for points that share a compilation."""
-        task = {k: v for k, v in dataclasses.asdict(self.task).items() if k not in RATES}
+        task = traced_fields(self.task)[1]
         numbers, static = hparams.traced(self.algorithm, self.hparams)
         return json.dumps([self.algorithm, static, sorted(numbers), task, self.validation], sort_keys=True)
 

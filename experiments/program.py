@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 import fedeba_jax
-from experiments import devices, hparams
+from experiments import devices, hparams, tasks
 from experiments.federations import Pools, Tables, assemble
 from experiments.tasks import Task
 from fedeba_jax import client_map as maps
@@ -22,9 +21,6 @@ from fedeba_jax import tree
 from fedeba_jax.evaluate import Scores
 from fedeba_jax.simulate import evaluate, is_finite
 from fedeba_jax.types import Algorithm, Info, Model, Sizes, State
-
-RATES = ("lr", "lr_decay", "server_lr")
-"""Fields of a task that are numbers in the program: runs that differ in them share a compilation."""
 
 
 class Seeds(NamedTuple):
@@ -39,7 +35,7 @@ class Runs(NamedTuple):
     """What the R runs of a batch may differ in; every leaf is [R, ...]."""
 
     hparams: dict[str, Any]  # the traced ones that are not None; of a schedule, its numbers
-    rates: dict[str, Any]  # the fields of the task in RATES
+    settings: dict[str, Any]  # the traced numbers of the task
     init_seed: Any
     sample_seed: Any
     tables: Tables
@@ -115,29 +111,38 @@ class Program:
     def _algorithm(self, run: Runs) -> Algorithm:
         task = self.task
         local = fedeba_jax.LocalTraining(
-            objective=fedeba_jax.cross_entropy(self.model),
-            learning_rate=fedeba_jax.schedules.decay(run.rates["lr"], run.rates["lr_decay"]),
+            objective=self._option("objective", run, model=self.model),
+            learning_rate=fedeba_jax.schedules.decay(run.settings["lr"], run.settings["lr_decay"]),
             steps=task.steps,
             epochs=task.local_epochs or None,
             batch_size=task.batch_size or None,
             loss_on=task.loss_eval,
             apply=self.model.apply,
         )
-        server = fedeba_jax.descent(optax.sgd(run.rates["server_lr"]))
+        server = self._option("server", run)
         make = functools.partial(fedeba_jax.ALGORITHMS[self.algorithm], local, server)
         return fedeba_jax.scheduled(make, **hparams.together(run.hparams, self.static_hparams))
+
+    def _option(self, field: str, run: Runs, **collaborators: Any) -> Any:
+        """What an option of the task names, made from its static arguments and the run's numbers."""
+        call = tasks.traced(self.task)[1][field]
+        return tasks.OPTIONS[field][call.name](**collaborators, **call.arguments, **run.settings[field])
 
 
 def batch(points: list[tuple[dict[str, Any], Task, Seeds]], tables: Tables) -> Runs:
     """Stack the runs: (traced hyper-parameters, task, seeds) each."""
-    numbers, tasks, seeds = zip(*points, strict=True)
+    numbers, changed, seeds = zip(*points, strict=True)
     return Runs(
-        jax.tree.map(lambda *values: np.array(values, np.float32), *numbers),
-        {name: np.array([getattr(task, name) for task in tasks], np.float32) for name in RATES},
+        jax.tree.map(_stack, *numbers),
+        jax.tree.map(_stack, *(tasks.traced(task)[0] for task in changed)),
         np.array([s.init for s in seeds], np.uint32),
         np.array([s.sample for s in seeds], np.uint32),
         tables,
     )
+
+
+def _stack(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
 
 
 def first_round(start: int) -> jax.Array:

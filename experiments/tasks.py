@@ -1,6 +1,11 @@
 """Tasks by name: a data set, a model, and the paper's setting for them as the default."""
 
 import dataclasses
+from typing import Any
+
+from experiments import calls
+from fedeba_jax.objectives import OBJECTIVES
+from fedeba_jax.server import SERVERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +21,8 @@ class Task:
     batch_size: int = 50  # B; 0: the whole local set
     lr: float = 0.1
     lr_decay: float = 0.999
-    server_lr: float = 1.0
+    server: str = "sgd(1.0)"
+    objective: str = "cross_entropy"
     partition: str = "shards"
     shards_per_client: int = 2
     dirichlet: float = 0.1
@@ -34,6 +40,12 @@ TASKS = {
     "cifar10_mlp": Task("cifar10", "mlp"),
 }
 
+OPTIONS: dict[str, calls.Table] = {"server": SERVERS, "objective": OBJECTIVES}
+"""Fields that name a function with arguments, as sgd(1.0), and the functions that each may name."""
+
+RATES = ("lr", "lr_decay")
+"""Fields that are numbers in the program: runs that differ in them, or in numbers of OPTIONS, share a compilation."""
+
 CHOICES = {
     "partition": ("shards", "dirichlet"),
     "test_split": ("auto", "sharded_official", "holdout"),
@@ -50,7 +62,8 @@ HELP = {
     "batch_size": "examples of a local step B; 0 is the whole local set",
     "lr": "local learning rate of the first round",
     "lr_decay": "factor of the local learning rate a round; 1 turns it off",
-    "server_lr": "server learning rate",
+    "server": "how an update becomes the next model",
+    "objective": "what clients minimise",
     "partition": "how training data is dealt",
     "shards_per_client": "label shards a client gets (partition=shards)",
     "dirichlet": "concentration of the label mixtures (partition=dirichlet)",
@@ -70,17 +83,28 @@ def resolve(name: str, changes: dict[str, object]) -> Task:
         _require(getattr(task, field) >= 1, task, field, "give at least 1")
     for field in ("local_epochs", "batch_size"):
         _require(getattr(task, field) >= 0, task, field, "give 0 or more")
-    for field in ("lr", "lr_decay", "server_lr", "dirichlet"):
+    for field in (*RATES, "dirichlet"):
         _require(0 < getattr(task, field) < float("inf"), task, field, "give a positive number")
     for field, valid in CHOICES.items():
         _require(getattr(task, field) in valid, task, field, f"choose one of {', '.join(valid)}")
     if task.cohort_size > task.clients:
         raise ValueError(f"--cohort_size={task.cohort_size} exceeds --clients={task.clients}; lower --cohort_size")
+    texts = {
+        field: calls.write(table, calls.parse(table, getattr(task, field), f"--{field}"))
+        for field, table in OPTIONS.items()
+    }
     if task.test_split == "auto":
-        task = dataclasses.replace(
-            task, test_split="sharded_official" if task.partition == "shards" else "holdout"
-        )
-    return task
+        texts["test_split"] = "sharded_official" if task.partition == "shards" else "holdout"
+    return dataclasses.replace(task, **texts)
+
+
+def traced(task: Task) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A task's fields apart: numbers that may be traced (of an option, a dict of them), and what is static."""
+    static = dataclasses.asdict(task)
+    numbers: dict[str, Any] = {field: static.pop(field) for field in RATES}
+    for field, table in OPTIONS.items():
+        numbers[field], static[field] = calls.traced(table, calls.parse(table, static[field], f"--{field}"))
+    return numbers, static
 
 
 def _require(holds: bool, task: Task, field: str, remedy: str) -> None:

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import cli, common_flags, hparams, run, show
-from experiments.tasks import TASKS
+from experiments import calls, cli, common_flags, hparams, run, show
+from experiments.tasks import HELP, OPTIONS, TASKS
 from fedeba_jax import ALGORITHMS
+from fedeba_jax.algorithms.signature import hyperparameters
 from fedeba_jax.data.sources import DATASETS
 from fedeba_jax.models import MODELS
+from fedeba_jax.schedules import SCHEDULES
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("hparams", "", "Hyper-parameters of the algorithm, as tau=0.1,alpha=0.9; --list shows them.")
@@ -83,6 +85,11 @@ def list_all() -> None:
     for name, task in TASKS.items():
         print(f"  {name:24} {task.dataset}, {task.model}, {task.clients} clients, {task.cohort_size} a round, "
               f"K={task.steps}, B={task.batch_size}, rate {task.lr:g} x {task.lr_decay:g} a round")  # fmt: skip
+    for field, table in OPTIONS.items():
+        print(f"{HELP[field]} (--{field})")
+        for name, factory in table.items():
+            print(f"  {calls.describe(name, hyperparameters(factory))}")
+    print(f"schedules of traced hyper-parameters\n  {calls.describe_all(SCHEDULES).removeprefix('one of ')}")
     print(f"models (--model)\n  {', '.join(MODELS)}")
     print(f"data sets (--dataset)\n  {', '.join(DATASETS)}")
 

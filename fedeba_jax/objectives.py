@@ -1,5 +1,7 @@
 """What clients minimise: functions from a model to an `Objective`, and functions of its value."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -34,3 +36,9 @@ def proportional(loss: jax.Array, M: Scalar, eps: Scalar, *, huber: bool = False
     inside = room >= eps
     log = -jnp.log(jnp.where(inside, room, M) / M)  # the inner where keeps log's slope finite beyond the switch
     return jnp.where(inside, log, loss / (eps if huber else M))
+
+
+OBJECTIVES: dict[str, Callable[..., Objective]] = {
+    "cross_entropy": cross_entropy,
+}
+"""Objectives by name; a factory takes the model, then its own parameters."""

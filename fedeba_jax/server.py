@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import optax
 
 from fedeba_jax import tree
-from fedeba_jax.types import Params, Sizes
+from fedeba_jax.types import Params, Positive, Sizes
 
 
 class ServerState(NamedTuple):
@@ -33,3 +33,14 @@ def descent(optimizer: optax.GradientTransformation) -> Server:
         return ServerState(optax.apply_updates(state.params, updates), optimizer_state)
 
     return Server(init, descend)
+
+
+def sgd(learning_rate: Positive) -> Server:
+    """x + learning_rate * delta."""
+    return descent(optax.sgd(learning_rate))
+
+
+SERVERS: dict[str, Callable[..., Server]] = {
+    "sgd": sgd,
+}
+"""Servers by name."""

@@ -8,7 +8,7 @@ import pytest
 
 from experiments import calls, hparams, points
 from experiments.program import Seeds
-from experiments.tasks import TASKS
+from experiments.tasks import TASKS, resolve, traced
 from fedeba_jax.schedules import SCHEDULES, anneal
 
 
@@ -85,6 +85,28 @@ def test_numbers_of_a_schedule_are_traced_and_its_shape_is_not():
     rounds = jnp.arange(50)
     np.testing.assert_array_equal(whole["tau"](rounds), anneal(0.5, 0.01, "convex")(rounds))
     assert (whole["alpha"], whole["prior"]) == (0.3, "none")
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"server": "sgd"}, "--server=sgd lacks learning_rate; give sgd(learning_rate (> 0))"),
+        ({"server": "sgd(0)"}, "--server=sgd(0): learning_rate=0 is not valid for sgd"),
+        ({"server": "sdg(1.0)"}, "--server=sdg(1.0) is not known; give one of sgd(learning_rate)"),
+        ({"objective": "hinge"}, "--objective=hinge is not known"),
+    ],
+)
+def test_a_wrong_option_of_a_task_is_one_clear_line(changes, names):
+    with pytest.raises(ValueError, match="--") as error:
+        resolve("mnist_mlp", changes)
+    assert names in str(error.value)
+
+
+def test_numbers_of_an_option_are_traced():
+    numbers, static = traced(resolve("mnist_mlp", {"server": "sgd( learning_rate = 0.5 )"}))
+    assert numbers["server"] == {"learning_rate": 0.5}
+    assert static == traced(resolve("mnist_mlp", {}))[1]
+    assert resolve("mnist_mlp", {"objective": "cross_entropy()"}) == resolve("mnist_mlp", {})
 
 
 def test_points_that_differ_in_numbers_of_a_schedule_share_a_compilation():
