@@ -105,8 +105,5 @@ def lp_proj(
 
 def random_projection(key: Key, like: Params, dim: int) -> Params:
     """P as a stacked tree: normal rows, each of length 1 over all leaves."""
-    leaves, structure = jax.tree.flatten(like)
-    keys = jax.random.split(key, len(leaves))
-    drawn = [jax.random.normal(k, (dim, *leaf.shape), leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
-    length = jnp.sqrt(sum((leaf.reshape(dim, -1) ** 2).sum(1) for leaf in drawn))
-    return jax.tree.unflatten(structure, [jax.vmap(jnp.divide)(leaf, length) for leaf in drawn])
+    drawn = optax.tree.random_like(key, tree.repeat(like, dim), jax.random.normal)
+    return jax.vmap(lambda row: tree.scale(1 / optax.tree.norm(row), row))(drawn)
