@@ -19,7 +19,7 @@ from experiments.tasks import Task
 from fedeba_jax import client_map as maps
 from fedeba_jax import tree
 from fedeba_jax.evaluate import Scores
-from fedeba_jax.simulate import evaluate, is_finite
+from fedeba_jax.simulate import evaluate, is_finite, stored
 from fedeba_jax.types import Algorithm, Info, Model, Sizes, State
 
 
@@ -59,6 +59,7 @@ class Program:
     sizes: Sizes
     client_map: str
     run_map: str
+    state_dtype: str = "float32"
 
     @property
     def placement(self) -> Any:
@@ -68,9 +69,27 @@ class Program:
 
     def init(self) -> Callable[[Runs], State]:
         def one(run: Runs) -> State:
-            return self._algorithm(run).init(jax.random.key(run.init_seed), self.model.init, self.sizes)
+            state = self._algorithm(run).init(jax.random.key(run.init_seed), self.model.init, self.sizes)
+            return stored(state, self.state_dtype)
 
         return jax.jit(devices.by_name(self.run_map, "run_map")(one, in_axes=0), out_shardings=self.placement)
+
+    def check_memory(self, runs: Runs) -> None:
+        """An error if the states of these runs alone take more than there is, before anything is compiled.
+
+        Sharded runs and clients have the states on every device; the devices of a CPU share its memory.
+        """
+        copies = jax.device_count() if self.placement and jax.default_backend() == "cpu" else 1
+        needed, free = copies * tree.num_bytes(jax.eval_shape(self.init(), runs)), devices.free_memory()
+        if needed <= free:
+            return
+        count = len(runs.init_seed)
+        remedies = ["--state_dtype=bfloat16"] * (self.state_dtype == "float32") + ["fewer --clients"]
+        remedies += ["fewer runs at once"] * (count > 1) + ["--host_devices=1"] * (copies > 1)
+        raise ValueError(
+            f"--algorithm={self.algorithm} keeps {needed / 2**30:.2f} GiB of state ({self.sizes.num_clients} clients x "
+            f"{count} runs x {copies} copies), and {free / 2**30:.2f} GiB are free; give {' or '.join(remedies)}"
+        )
 
     def chunk(self, rounds: int) -> Callable[[Runs, State, Any, Pools], tuple[State, Info, Evaluation]]:
         """(runs, state, first round, examples) -> state, diagnostics [R, rounds, ...], scores after the last round.
@@ -117,6 +136,7 @@ class Program:
             epochs=task.local_epochs or None,
             batch_size=task.batch_size or None,
             loss_on=task.loss_eval,
+            apply=self.model.apply,
         )
         server = self._option("server", run)
         make = functools.partial(fedeba_jax.ALGORITHMS[self.algorithm], local, server)

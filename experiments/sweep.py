@@ -49,7 +49,7 @@ def all_points() -> list[points.Point]:
     return points.make(
         FLAGS.algorithm, assignments, task_name=FLAGS.task, task=common_flags.task(), seeds=common_flags.seeds(),
         seeds_of=lambda seed: Seeds(*(seed if s is None else s for s in chosen)),
-        validation=validation,
+        validation=validation, state_dtype=FLAGS.state_dtype,
     )  # fmt: skip
 
 

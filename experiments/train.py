@@ -43,7 +43,7 @@ def settings() -> run.Settings:
     return run.Settings(
         algorithm, hparams.parse(algorithm, FLAGS.hparams), FLAGS.task, common_flags.task(),
         common_flags.seeds(), FLAGS.data_seed, FLAGS.init_seed, FLAGS.sample_seed,
-        common_flags.validation(VALIDATION), *common_flags.maps(), FLAGS.data_dir,
+        common_flags.validation(VALIDATION), *common_flags.maps(), FLAGS.data_dir, FLAGS.state_dtype,
     )  # fmt: skip
 
 
@@ -59,8 +59,9 @@ def main() -> int:
     result = run.train(resolved, Path(out), overwrite=FLAGS.overwrite, plot=FLAGS.plot)
     if result.diverged:
         raise cli.RunError(f"{divergence(resolved, result.diverged)}; what was done is in {result.folder}")
-    show.results_table({name: result.last}, f"{FLAGS.task}, seeds {', '.join(FLAGS.seeds)}: last evaluation")
-    show.results_table({name: result.recent}, f"mean of the last {run.LAST} evaluations")
+    title = f"{FLAGS.task}, seeds {', '.join(FLAGS.seeds)}: last evaluation"
+    show.results_table(show.both_ways(name, result.last), title)
+    show.results_table(show.both_ways(name, result.recent), f"mean of the last {run.LAST} evaluations")
     print(f"results: {result.folder}")
     return 0
 

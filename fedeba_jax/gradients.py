@@ -1,10 +1,11 @@
 """What happens to a local gradient before the step: optax transformations with extra arguments.
 
-`LocalTraining.train` calls them with `params` (the current local model), `anchor` (the model the
-round began with), `num_steps` (this client's number of local steps) and what the algorithm sends
-along as context.
+`LocalTraining.train` calls them with `params` (the current local model), `value` (the batch's loss
+there), `anchor` (the model the round began with, unless the algorithm names another), `num_steps`
+(this client's number of local steps) and what the algorithm sends along as context.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -41,8 +42,32 @@ def blend(fair_scale: Scalar | None = None) -> Transform:
     return _stateless(function)
 
 
+def tied(projection: Params, slope: Callable[[jax.Array], jax.Array]) -> Transform:
+    """grad - P' slope(w - P z): lp-proj's tie of the local model z to w, the context's `shared`.
+
+    Args:
+      projection: P, a stack of trees like z.
+      slope: the derivative of the tie, of w - P z.
+    """
+
+    def function(gradient: Params, params: Params, *, shared: jax.Array, **_: Any) -> Params:
+        away = slope(shared - tree.products(projection, params))
+        return tree.subtract(gradient, tree.weighted_sum(projection, away))
+
+    return _stateless(function)
+
+
+def chain_rule(outer: Callable[[jax.Array], jax.Array]) -> Transform:
+    """outer'(F) grad F: the step minimises outer(F), F the loss of the whole batch, however it is cut into blocks."""
+
+    def function(gradient: Params, params: Params, *, value: jax.Array, **_: Any) -> Params:
+        return tree.scale(jax.grad(outer)(value), gradient)
+
+    return _stateless(function)
+
+
 def proximal(mu: Scalar) -> Transform:
-    """grad + mu (z - x_t): the gradient of FedProx's (mu/2) |z - x_t|^2."""
+    """grad + mu (z - x_t): the gradient of FedProx's (mu/2) |z - x_t|^2; x_t is the anchor."""
 
     def function(gradient: Params, params: Params, *, anchor: Params, **_: Any) -> Params:
         return tree.add(gradient, tree.scale(mu, tree.subtract(params, anchor)))

@@ -12,7 +12,7 @@ from optax import GradientTransformationExtraArgs as Transform
 
 from fedeba_jax import tree
 from fedeba_jax.schedules import as_schedule
-from fedeba_jax.types import Batch, Client, Objective, Params, Scalar, Schedule, Shard
+from fedeba_jax.types import Apply, Batch, Client, Objective, Params, Scalar, Schedule, Shard
 
 OBJECTIVE = 2**31
 """Folded into a client's key for its objectives; epochs 0, 1, ... are folded in for its permutations."""
@@ -23,6 +23,7 @@ class LocalUpdate(NamedTuple):
 
     delta: Params = None  # x_K - x_0
     loss: Any = None  # F_i(x_K)
+    initial_loss: Any = None  # F_i(x_0), of the model that was sent
 
 
 class Batches(NamedTuple):
@@ -52,6 +53,7 @@ class LocalTraining:
         of the round, which is cheap and noisy.
       block: the most examples of one forward pass in full-data evaluations.
       reports: fields of `LocalUpdate` that `train` returns.
+      apply: the model's logits, for methods that look at predictions; others do without.
     """
 
     objective: Objective
@@ -65,6 +67,7 @@ class LocalTraining:
     loss_on: str = "full"
     block: int = 200
     reports: tuple[str, ...] = ("delta",)
+    apply: Apply | None = None
 
     def __post_init__(self) -> None:
         if self.loss_on not in ("full", "last_batch"):
@@ -107,41 +110,71 @@ class LocalTraining:
     def grad(self, client: Client, params: Params) -> Params:
         return self.loss_and_grad(client, params)[1]
 
-    def train(self, client: Client, params: Params, **context: Any) -> LocalUpdate:
+    def correct(self, client: Client, params: Params) -> jax.Array:
+        """Which of the client's examples the model classifies correctly, [C] bool; False beyond its count."""
+        apply = self._logits()
+        blocks, _, batch = self._blocks(client)
+
+        def judge(b: jax.Array) -> jax.Array:
+            block = batch(b)
+            return (apply(params, block.x).argmax(-1) == block.y) & (block.mask > 0)
+
+        return jax.lax.map(judge, jnp.arange(blocks)).reshape(-1)[: client.data.index.shape[0]]
+
+    def label_counts(self, client: Client, params: Params) -> jax.Array:
+        """How many of the client's examples have each label that the model can predict, [classes] int32."""
+        shard, capacity = client.data, client.data.index.shape[0]
+        labels, mask = shard.y[shard.index], jnp.arange(capacity) < shard.count
+        num_classes = jax.eval_shape(lambda: self._logits()(params, as_input(shard.x[:1]))).shape[-1]
+        return jax.ops.segment_sum(mask.astype(jnp.int32), labels, num_classes)
+
+    def train(
+        self,
+        client: Client,
+        params: Params,
+        *,
+        anchor: Params | None = None,
+        visits: jax.Array | None = None,
+        **context: Any,
+    ) -> LocalUpdate:
         """K_i local steps from params.
 
         Args:
           client: whose data, key and round.
-          params: x_t, also the `anchor` of gradient transformations.
+          params: x_0.
+          anchor: what gradient transformations hold on to; None is params.
+          visits: numbers [S] of the batches to step on, modulo K_i, instead of all K_i once.
           **context: further arguments of the gradient transformation.
         """
         rate = jnp.asarray(as_schedule(self.learning_rate)(client.round))
         batches = self.batches(client)
         objective_key = jax.random.fold_in(client.key, OBJECTIVE)
-        anchor = params
+        start, anchor = params, params if anchor is None else anchor
+        inputs = (jnp.arange(batches.position.shape[0]), batches.position, batches.mask)
+        if visits is not None:
+            inputs = (visits, *tree.rows((batches.position, batches.mask), visits % batches.num_steps))
 
         def step(carry: Any, inputs: Any) -> tuple[Any, None]:
             params, optimizer = carry
             k, position, mask = inputs
             value_and_grad = self._value_and_grad(client, params, jax.random.fold_in(objective_key, k))
             if self.batch_size is None:
-                gradient = self._mean_over_data(client, value_and_grad)[1]
+                value, gradient = self._mean_over_data(client, value_and_grad)
             else:
-                gradient = value_and_grad(gather(client.data, position, mask))[1]
+                value, gradient = value_and_grad(gather(client.data, position, mask))
             direction, optimizer = self.gradient.update(
-                gradient, optimizer, params, anchor=anchor, num_steps=batches.num_steps, **context
+                gradient, optimizer, params, value=value, anchor=anchor, num_steps=batches.num_steps, **context
             )
             moved = jax.tree.map(lambda p, d: p - rate.astype(p.dtype) * d, params, direction)
-            if self.epochs is not None:  # a client that is done idles
+            if self.epochs is not None and visits is None:  # a client that is done idles
                 moved = jax.tree.map(lambda new, old: jnp.where(k < batches.num_steps, new, old), moved, params)
             return (moved, optimizer), None
 
-        carry = (params, self.gradient.init(params))
-        inputs = (jnp.arange(batches.position.shape[0]), batches.position, batches.mask)
-        (trained, _), _ = jax.lax.scan(step, carry, inputs)
+        (trained, _), _ = jax.lax.scan(step, (start, self.gradient.init(start)), inputs)
         return LocalUpdate(
-            delta=tree.subtract(trained, anchor) if "delta" in self.reports else None,
+            delta=tree.subtract(trained, start) if "delta" in self.reports else None,
             loss=self.loss(client, trained) if "loss" in self.reports else None,
+            initial_loss=self.loss(client, start) if "initial_loss" in self.reports else None,
         )
 
     def first_step(self, client: Client, params: Params) -> Params:
@@ -180,6 +213,23 @@ class LocalTraining:
             return jnp.ones_like(num_examples)
         return jnp.maximum(1, -(-num_examples // self.batch_size))
 
+    def _blocks(self, client: Client) -> tuple[int, int, Callable[[Any], Batch]]:
+        """The client's data in blocks of at most `block` examples: how many, of what size, and block b as a batch."""
+        count, capacity = client.data.count, client.data.index.shape[0]
+        blocks = math.ceil(capacity / self.block)
+        size = math.ceil(capacity / blocks)
+
+        def batch(b: Any) -> Batch:
+            position = b * size + jnp.arange(size)
+            return gather(client.data, jnp.minimum(position, capacity - 1), position < count)
+
+        return blocks, size, batch
+
+    def _logits(self) -> Apply:
+        if self.apply is None:
+            raise ValueError("apply=None, but this method looks at predictions: give LocalTraining(apply=model.apply)")
+        return self.apply
+
     def _value_and_grad(self, client: Client, params: Params, key: jax.Array) -> Callable[[Batch], Any]:
         def function(batch: Batch) -> Any:
             return jax.value_and_grad(self.objective)(params, batch, key, client.round, True)
@@ -188,13 +238,8 @@ class LocalTraining:
 
     def _mean_over_data(self, client: Client, function: Callable[[Batch], Any]) -> Any:
         """Mean over the client's examples of `function` (itself a mean over a batch), block by block."""
-        count, capacity = client.data.count, client.data.index.shape[0]
-        blocks = math.ceil(capacity / self.block)
-        size = math.ceil(capacity / blocks)
-
-        def batch(b: Any) -> Batch:
-            position = b * size + jnp.arange(size)
-            return gather(client.data, jnp.minimum(position, capacity - 1), position < count)
+        count = client.data.count
+        blocks, size, batch = self._blocks(client)
 
         def add(b: jax.Array, total: Any) -> Any:
             block = batch(b)

@@ -1,5 +1,6 @@
 """Algebra of pytrees, plain and stacked (a leading client axis)."""
 
+import functools
 from typing import Any
 
 import jax
@@ -35,13 +36,30 @@ def weighted_sum(stacked: Params, weights: jax.Array) -> Params:
     return jax.tree.map(lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, axes=1), stacked)
 
 
-def rows(stacked: Params, index: jax.Array) -> Params:
+def products(stacked: Params, tree: Params) -> jax.Array:
+    """<stacked_i, tree> for every i of the leading axis."""
+    dot = functools.partial(jnp.tensordot, precision=jax.lax.Precision.HIGHEST)
+    return jax.tree.reduce(jnp.add, jax.tree.map(lambda s, leaf: dot(s, leaf, axes=leaf.ndim), stacked, tree))
+
+
+def rows(stacked: Params, index: jax.Array | int) -> Params:
     """The given rows of every leaf."""
     return jax.tree.map(lambda leaf: leaf[index], stacked)
 
 
 def set_rows(stacked: Params, index: jax.Array, values: Params) -> Params:
-    return jax.tree.map(lambda leaf, value: leaf.at[index].set(value), stacked, values)
+    """The stacked tree with the given rows replaced, in its own types."""
+    return jax.tree.map(lambda leaf, value: leaf.at[index].set(value.astype(leaf.dtype)), stacked, values)
+
+
+def repeat(tree: Params, count: int) -> Params:
+    """The tree `count` times, stacked."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), tree)
+
+
+def cast(tree: Any, dtype: Any) -> Any:
+    """The tree with its floating leaves in the given type."""
+    return jax.tree.map(lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, tree)
 
 
 def zeros_like(tree: Any) -> Any:

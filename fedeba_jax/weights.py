@@ -68,10 +68,25 @@ def entropy_based(losses: jax.Array, tau: Scalar | Solved, prior: jax.Array | No
     chex.assert_rank(losses, 1)
     if isinstance(tau, Solved):
         tau = tau.temperature(losses, uniform(losses.size).astype(losses.dtype) if prior is None else prior)
-    logits = losses / tau
-    if prior is not None:
-        logits = logits + jnp.log(prior)
-    return jax.nn.softmax(logits)
+    return _softmax(losses / tau, prior)
+
+
+def tilted(losses: jax.Array, t: Scalar, prior: jax.Array | None = None) -> jax.Array:
+    """p_i = q_i exp(t F_i) / sum_j q_j exp(t F_j): the gradient's weights in TERM's (1/t) log sum_i q_i exp(t F_i).
+
+    Args:
+      losses: F_i, [n].
+      t: tilt: 0 gives the prior, large ones the worst client, negative ones the best.
+      prior: q_i, [n], non-negative; uniform by default.
+    """
+    chex.assert_rank(losses, 1)
+    return _softmax(t * losses, prior)
+
+
+def normalised(values: jax.Array, otherwise: jax.Array) -> jax.Array:
+    """values / sum(values), or `otherwise` where the sum of the (non-negative) values is 0."""
+    total = values.sum()
+    return jnp.where(total > 0, values / jnp.where(total > 0, total, 1), otherwise)
 
 
 def fairness_angle(losses: jax.Array) -> jax.Array:
@@ -91,3 +106,7 @@ def fairness_angle(losses: jax.Array) -> jax.Array:
 def entropy(weights: jax.Array) -> jax.Array:
     """-sum p log p in nats, with 0 log 0 = 0."""
     return jax.scipy.special.entr(weights).sum()
+
+
+def _softmax(logits: jax.Array, prior: jax.Array | None) -> jax.Array:
+    return jax.nn.softmax(logits if prior is None else logits + jnp.log(prior))

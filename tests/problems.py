@@ -48,6 +48,7 @@ class Tiny:
             steps=self.steps,
             batch_size=self.batch_size,
             epochs=self.epochs,
+            apply=self.model.apply,
             block=5,  # several blocks a client, the last one partial
         )
         return fedeba_jax.ALGORITHMS[name](local, fedeba_jax.descent(optax.sgd(1.0)), **hparams)

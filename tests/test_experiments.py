@@ -136,7 +136,8 @@ def test_divergence_is_told_with_what_to_turn(tmp_path):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_trains(name, tmp_path):
     result = run.train(settings(name, rounds=1), tmp_path, plot=False)
-    assert 0 <= result.last["mean"][0] <= 100
+    assert {"global", "personal"} & set(result.last)
+    assert all(0 <= figures["mean"][0] <= 100 for figures in result.last.values())
     assert not result.diverged
 
 

@@ -7,11 +7,15 @@ traced: a sweep over them compiles once. All others are static. `scheduled` lets
 
 from collections.abc import Callable
 
+from fedeba_jax.algorithms.ditto import ditto
 from fedeba_jax.algorithms.fedavg import fedavg, fedsgd
 from fedeba_jax.algorithms.fedeba import fedeba
 from fedeba_jax.algorithms.fedeba_plus import fedavg_align, fedeba_plus
 from fedeba_jax.algorithms.fedprox import fedprox
+from fedeba_jax.algorithms.focus import focus
+from fedeba_jax.algorithms.lp_proj import lp_proj
 from fedeba_jax.algorithms.prac_fedeba_plus import prac_fedeba_plus
+from fedeba_jax.algorithms.rank_core_fed import rank_core_fed
 from fedeba_jax.algorithms.scheduled import scheduled as scheduled
 from fedeba_jax.types import Algorithm
 
@@ -19,6 +23,10 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,
     "fedsgd": fedsgd,
     "fedprox": fedprox,
+    "ditto": ditto,
+    "focus": focus,
+    "lp_proj": lp_proj,
+    "rank_core_fed": rank_core_fed,
     "fedeba": fedeba,
     "fedeba_plus": fedeba_plus,
     "prac_fedeba_plus": prac_fedeba_plus,

@@ -1,4 +1,4 @@
-"""What methods with one global model have in common: no client state, x_t evaluated for everybody."""
+"""What methods have in common: those with one global model and no client state, and those with personal models."""
 
 from collections.abc import Callable
 from typing import Any, Literal, get_args
@@ -25,10 +25,12 @@ def one_model(server: Server, update: Callable[[ServerState, Cohort], tuple[Serv
         state, info = update(state, cohort)
         return state, (), info
 
-    def personalize(state: ServerState, client_state: Any) -> Mixture:
-        return Mixture(jax.tree.map(lambda leaf: leaf[None], state.params), jnp.ones((1,)))
+    return Algorithm(init, stateless, lambda state: {"global": state.server.params})
 
-    return Algorithm(init, stateless, lambda state: {"global": state.params}, personalize)
+
+def alone(params: Params) -> Mixture:
+    """The prediction of a client that has one model."""
+    return Mixture(jax.tree.map(lambda leaf: leaf[None], params), jnp.ones((1,)))
 
 
 def client_weights(cohort: Cohort, weighting: Weighting) -> jax.Array:
@@ -56,7 +58,7 @@ def diagnose(p: jax.Array, *, before: jax.Array | None = None, after: jax.Array 
     return info
 
 
-def check(name: str, value: str, valid: Any) -> None:
+def check(name: str, value: Any, valid: Any) -> None:
     """An error for a value that a Literal type does not have; factories call it before anything is traced."""
     if value not in get_args(valid):
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(get_args(valid))}")
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(str, get_args(valid)))}")

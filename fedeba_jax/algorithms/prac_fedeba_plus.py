@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from fedeba_jax import tree
 from fedeba_jax.algorithms.common import Prior, check, diagnose, one_model, size_prior
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.local import LocalTraining, LocalUpdate
+from fedeba_jax.local import LocalTraining
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Client, Degrees, Fraction, Info, Params, Temperature
+from fedeba_jax.types import Algorithm, Degrees, Fraction, Info, Temperature
 from fedeba_jax.weights import by_examples, entropy_based, fairness_angle
 
 
@@ -37,23 +37,19 @@ def prac_fedeba_plus(
       prior: of both softmaxes: "none" or "examples".
     """
     check("prior", prior, Prior)
-    reporting = local.reporting("delta", "loss")
-
-    def train(client: Client, x: Params) -> tuple[LocalUpdate, jnp.ndarray]:
-        return reporting.train(client, x), local.loss(client, x)
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
-        reply, losses = cohort.ask(train, state.params)  # lines 6-12
+        reply = cohort.ask(local.reporting("delta", "initial_loss", "loss").train, state.params)  # lines 6-12
         q = size_prior(cohort, prior)
-        p, p_fair = entropy_based(reply.loss, tau, q), entropy_based(losses, tau, q)
+        p, p_fair = entropy_based(reply.loss, tau, q), entropy_based(reply.initial_loss, tau, q)
         steps = local.num_steps(cohort.num_examples).astype(p.dtype)
-        angle = fairness_angle(losses)
+        angle = fairness_angle(reply.initial_loss)
         unfair = angle > theta  # line 13
         fair = jnp.vdot(p, steps) * p_fair / steps  # line 14: g~ of every step, for each client's number of steps
         one_step = by_examples(cohort.num_examples) / steps  # line 19
         mixed = (1 - alpha) * p + alpha * jnp.where(unfair, fair, one_step)
         delta = tree.weighted_sum(reply.delta, mixed)  # lines 15-16, 20
-        info = diagnose(p, before=losses, after=reply.loss)
+        info = diagnose(p, before=reply.initial_loss, after=reply.loss)
         return server.descend(state, delta), {**info, "angle": angle, "gate": unfair}
 
     return one_model(server, update)

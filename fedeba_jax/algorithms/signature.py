@@ -35,7 +35,8 @@ def hyperparameters(factory: Callable[..., Any]) -> dict[str, Hyperparameter]:
 
 
 def _read(parameter: inspect.Parameter) -> Hyperparameter:
-    kind, optional, bounds, choices, rule = parameter.annotation, False, None, (), None
+    kind, optional, bounds, rule = parameter.annotation, False, None, None
+    choices: tuple[Any, ...] = ()
     if kind != Scalar and get_origin(kind) in (types.UnionType, Union) and type(None) in get_args(kind):
         optional = True
         kind = functools.reduce(operator.or_, (a for a in get_args(kind) if a is not type(None)))
@@ -44,7 +45,8 @@ def _read(parameter: inspect.Parameter) -> Hyperparameter:
         bounds = next((note for note in notes if isinstance(note, Bounds)), None)
         rule = next((note for note in notes if isinstance(note, str)), None)
     if get_origin(kind) is Literal:
-        choices, kind = get_args(kind), str
+        choices = get_args(kind)
+        kind = type(choices[0])
     traced = kind == Scalar
     kind = float if traced else kind if kind in (int, float, bool, str) else object
     return Hyperparameter(parameter.name, parameter.default, traced, kind, optional, bounds, choices, rule)

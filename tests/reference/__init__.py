@@ -1,6 +1,8 @@
 """Slow, obvious NumPy twins of the algorithms, written from the papers alone: the tests of the fast code."""
 
 from tests.reference.averaging import fedavg, fedprox, fedsgd
+from tests.reference.baselines_core import rank_core_fed
+from tests.reference.baselines_personal import ditto, focus, lp_proj
 from tests.reference.entropy import fedavg_align, fedeba, fedeba_plus, prac_fedeba_plus
 from tests.reference.problem import Problem, Trace
 
@@ -8,6 +10,10 @@ TWINS = {
     "fedavg": fedavg,
     "fedsgd": fedsgd,
     "fedprox": fedprox,
+    "ditto": ditto,
+    "focus": focus,
+    "lp_proj": lp_proj,
+    "rank_core_fed": rank_core_fed,
     "fedeba": fedeba,
     "fedeba_plus": fedeba_plus,
     "prac_fedeba_plus": prac_fedeba_plus,
