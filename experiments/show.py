@@ -61,6 +61,11 @@ class Bar:
             print(f"{self._label}: round {done}/{self._rounds}  {status}{left}", flush=True)
 
 
+def full_cohorts(algorithm: str, clients: int) -> str:
+    """The line that says why a cohort is not as large as was asked for."""
+    return f"{algorithm} as asked for uses every client in every round: cohort_size={clients}"
+
+
 def results_table(rows: dict[str, dict[str, Sequence[float]]], title: str) -> None:
     """A row a method, mean (and population std over several seeds) of each metric; best in bold."""
     table = Table(title=title, title_justify="left")
@@ -108,7 +113,7 @@ class Best:
             if row["status"] == "diverged":
                 self._diverged.add(row["point"])
                 self._latest.pop(row["point"], None)
-            elif row["split"] == self._split:
+            elif row["split"] == self._split and row["model"] == "global":
                 self._latest[row["point"]] = (labels[row["point"]], row)
         self._left -= chunk.rounds * len(chunk.points)
         if chunk.seconds:

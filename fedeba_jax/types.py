@@ -38,6 +38,7 @@ Positive = Annotated[Scalar, Bounds(0, open=True)]
 NonNegative = Annotated[Scalar, Bounds(0)]
 Fraction = Annotated[Scalar, Bounds(0, 1)]
 Degrees = Annotated[Scalar, Bounds(0, 180)]
+Count = Annotated[int, Bounds(1)]  # static
 Info = dict[str, jax.Array]  # diagnostics of a round, apart from its state
 
 
