@@ -54,6 +54,11 @@ def test_averaging_sends_a_model_down_and_up(name):
     assert traffic(name) == (MODEL, MODEL, 1)
 
 
+def test_momentum_in_local_steps_doubles_both_ways():
+    """Down: x and m. Up: the update, and the gradient along with it."""
+    assert traffic("mime_lite") == (2 * MODEL, 2 * MODEL, 1)
+
+
 def test_entropy_based_weights_cost_a_loss():
     assert traffic("fedeba") == (MODEL, MODEL + 1, 1)
 

@@ -15,6 +15,7 @@ REQUIRED = {
     "fedavg": {},
     "fedsgd": {},
     "fedprox": {"mu": 0.1},
+    "mime_lite": {"beta": 0.9},
     "fedeba": {"tau": 1.0},
     "fedeba_plus": {"tau": 1.0, "alpha": 0.5, "theta": 5.0},
     "prac_fedeba_plus": {"tau": 1.0, "alpha": 0.5, "theta": 5.0},

@@ -15,6 +15,8 @@ CASES = [
     ("fedavg", {"weighting": "uniform"}),
     ("fedsgd", {}),
     ("fedprox", {"mu": 0.7}),
+    ("mime_lite", {"beta": 0.9}),
+    ("mime_lite", {"beta": 0.4, "weighting": "uniform"}),
     ("fedeba", {"tau": 0.5}),
     ("fedeba", {"tau": 2.0, "prior": "examples"}),
     ("fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 0.0}),

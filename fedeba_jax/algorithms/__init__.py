@@ -11,6 +11,7 @@ from fedeba_jax.algorithms.fedavg import fedavg, fedsgd
 from fedeba_jax.algorithms.fedeba import fedeba
 from fedeba_jax.algorithms.fedeba_plus import fedavg_align, fedeba_plus
 from fedeba_jax.algorithms.fedprox import fedprox
+from fedeba_jax.algorithms.mime_lite import mime_lite
 from fedeba_jax.algorithms.prac_fedeba_plus import prac_fedeba_plus
 from fedeba_jax.algorithms.scheduled import scheduled as scheduled
 from fedeba_jax.types import Algorithm
@@ -19,6 +20,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,
     "fedsgd": fedsgd,
     "fedprox": fedprox,
+    "mime_lite": mime_lite,
     "fedeba": fedeba,
     "fedeba_plus": fedeba_plus,
     "prac_fedeba_plus": prac_fedeba_plus,

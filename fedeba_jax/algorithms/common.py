@@ -1,7 +1,7 @@
-"""What methods with one global model have in common: no client state, x_t evaluated for everybody."""
+"""What methods with one global model have in common: x_t evaluated for everybody, weights, diagnostics."""
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from fedeba_jax.types import Algorithm, Info, Key, Mixture, Params, Sizes, State
 
 Weighting = Literal["examples", "uniform"]
 Prior = Literal["none", "examples"]
+Models = Callable[[Any], dict[str, Params]]
 
 
 def one_model(server: Server, update: Callable[[ServerState, Cohort], tuple[ServerState, Info]]) -> Algorithm:
@@ -25,10 +26,52 @@ def one_model(server: Server, update: Callable[[ServerState, Cohort], tuple[Serv
         state, info = update(state, cohort)
         return state, (), info
 
-    def personalize(state: ServerState, client_state: Any) -> Mixture:
-        return Mixture(jax.tree.map(lambda leaf: leaf[None], state.params), jnp.ones((1,)))
+    return Algorithm(init, stateless, global_model, shared(global_model))
 
-    return Algorithm(init, stateless, lambda state: {"global": state.params}, personalize)
+
+class Remembering(NamedTuple):
+    """The server's state, and what the method itself keeps across rounds."""
+
+    server: ServerState
+    memory: Any
+
+    @property
+    def params(self) -> Params:
+        return self.server.params
+
+
+def remembering(
+    server: Server,
+    start: Callable[[Params, Sizes], Any],
+    update: Callable[[ServerState, Any, Cohort], tuple[ServerState, Any, Info]],
+    models: Models | None = None,
+) -> Algorithm:
+    """As `one_model`, for a method with a memory of its own: start(x_0, sizes), then one a round from `update`."""
+    models = models or global_model
+
+    def init(key: Key, init_params: Callable[[Key], Params], sizes: Sizes) -> State:
+        params = init_params(key)
+        return State(Remembering(server.init(params, sizes), start(params, sizes)), ())
+
+    def unpacked(state: Remembering, cohort: Cohort) -> tuple[Remembering, Any, Info]:
+        server_state, memory, info = update(state.server, state.memory, cohort)
+        return Remembering(server_state, memory), (), info
+
+    return Algorithm(init, unpacked, models, shared(models))
+
+
+def global_model(state: Any) -> dict[str, Params]:
+    """`Algorithm.models` of a method that evaluates x_t."""
+    return {"global": state.params}
+
+
+def shared(models: Models) -> Callable[[Any, Any], Mixture]:
+    """`Algorithm.personalize` of a method without personal models: its global one for everybody."""
+
+    def personalize(state: Any, client_state: Any) -> Mixture:
+        return Mixture(jax.tree.map(lambda leaf: leaf[None], models(state)["global"]), jnp.ones((1,)))
+
+    return personalize
 
 
 def client_weights(cohort: Cohort, weighting: Weighting) -> jax.Array:

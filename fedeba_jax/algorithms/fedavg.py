@@ -24,7 +24,8 @@ def fedavg(local: LocalTraining, server: Server, *, weighting: Weighting = "exam
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta").train, state.params)
         p = client_weights(cohort, weighting)
-        return server.descend(state, tree.weighted_sum(reply.delta, p)), diagnose(p)
+        state, deltas = server.receive(state, reply.delta, cohort, local)
+        return server.descend(state, tree.weighted_sum(deltas, p)), diagnose(p)
 
     return one_model(server, update)
 

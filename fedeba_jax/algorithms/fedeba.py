@@ -24,6 +24,7 @@ def fedeba(local: LocalTraining, server: Server, *, tau: Positive = 1.0, prior: 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta", "loss").train, state.params)
         p = entropy_based(reply.loss, tau, size_prior(cohort, prior))
-        return server.descend(state, tree.weighted_sum(reply.delta, p)), diagnose(p, after=reply.loss)
+        state, deltas = server.receive(state, reply.delta, cohort, local)
+        return server.descend(state, tree.weighted_sum(deltas, p)), diagnose(p, after=reply.loss)
 
     return one_model(server, update)

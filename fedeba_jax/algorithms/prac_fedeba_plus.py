@@ -52,7 +52,8 @@ def prac_fedeba_plus(
         fair = jnp.vdot(p, steps) * p_fair / steps  # line 14: g~ of every step, for each client's number of steps
         one_step = by_examples(cohort.num_examples) / steps  # line 19
         mixed = (1 - alpha) * p + alpha * jnp.where(unfair, fair, one_step)
-        delta = tree.weighted_sum(reply.delta, mixed)  # lines 15-16, 20
+        state, deltas = server.receive(state, reply.delta, cohort, local)
+        delta = tree.weighted_sum(deltas, mixed)  # lines 15-16, 20
         info = diagnose(p, before=losses, after=reply.loss)
         return server.descend(state, delta), {**info, "angle": angle, "gate": unfair}
 
