@@ -28,6 +28,8 @@ CASES = [
     ("lp_proj", {"dim": 5, "lam": 2.0, "outer": 2, "inner": 3, "damped": True, "train_all": True}),
     ("rank_core_fed", {}),
     ("rank_core_fed", {"candidates": 0}),
+    ("mime_lite", {"beta": 0.9}),
+    ("mime_lite", {"beta": 0.4, "weighting": "uniform"}),
     ("fedeba", {"tau": 0.5}),
     ("fedeba", {"tau": 2.0, "prior": "examples"}),
     ("fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 0.0}),

@@ -19,6 +19,7 @@ from fedeba_jax.algorithms.fedprox import fedprox
 from fedeba_jax.algorithms.fedwavg import fedwavg
 from fedeba_jax.algorithms.focus import focus
 from fedeba_jax.algorithms.lp_proj import lp_proj
+from fedeba_jax.algorithms.mime_lite import mime_lite
 from fedeba_jax.algorithms.prac_fedeba_plus import prac_fedeba_plus
 from fedeba_jax.algorithms.propfair import propfair
 from fedeba_jax.algorithms.rank_core_fed import rank_core_fed
@@ -34,6 +35,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "focus": focus,
     "lp_proj": lp_proj,
     "rank_core_fed": rank_core_fed,
+    "mime_lite": mime_lite,
     "fedeba": fedeba,
     "fedeba_plus": fedeba_plus,
     "prac_fedeba_plus": prac_fedeba_plus,

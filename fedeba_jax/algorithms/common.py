@@ -13,6 +13,7 @@ from fedeba_jax.types import Algorithm, Info, Key, Mixture, Params, Sizes, State
 
 Weighting = Literal["examples", "uniform"]
 Prior = Literal["none", "examples"]
+Models = Callable[[Any], dict[str, Params]]
 
 
 def one_model(server: Server, update: Callable[[ServerState, Cohort], tuple[ServerState, Info]]) -> Algorithm:

@@ -6,6 +6,7 @@ from tests.reference.baselines_online import aaggff, afl
 from tests.reference.baselines_personal import ditto, focus, lp_proj
 from tests.reference.baselines_weights import feddisco, fedwavg, propfair, term
 from tests.reference.entropy import fedavg_align, fedeba, fedeba_plus, prac_fedeba_plus
+from tests.reference.mime import mime_lite
 from tests.reference.problem import Problem, Trace
 
 TWINS = {
@@ -16,6 +17,7 @@ TWINS = {
     "focus": focus,
     "lp_proj": lp_proj,
     "rank_core_fed": rank_core_fed,
+    "mime_lite": mime_lite,
     "fedeba": fedeba,
     "fedeba_plus": fedeba_plus,
     "prac_fedeba_plus": prac_fedeba_plus,
