@@ -4,8 +4,9 @@ Exit codes: 0 done, 1 the run failed (diverged, disk full), 2 wrong usage or dat
 """
 
 import difflib
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from absl import app, flags, logging
@@ -35,6 +36,24 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 def check_flagfiles(argv: Sequence[str]) -> None:
     """Errors in flag files with file and line, which absl does not tell."""
+    for place, line in _lines(argv):
+        if problem := _wrong(line):
+            raise ValueError(f"{place}: {problem}")
+
+
+def with_place(message: str, argv: Sequence[str]) -> str:
+    """A message about a flag, led by the line of the flag file that gave it, if one did."""
+    found = re.search(r"--(\w+)", message)
+    for place, line in _lines(argv) if found else ():
+        name, _, value = line.removeprefix("--").partition("=")
+        axis = value.partition("=")[0]  # of --grid and --point: what they give values to
+        if found and ((name == found[1] and axis in message) or (name in ("grid", "point") and axis == found[1])):
+            return f"{place}: {message}"
+    return message
+
+
+def _lines(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The lines of all flag files among the arguments, each with its place."""
     for argument in argv:
         name, _, path = argument.partition("=")
         if name.lstrip("-") != "flagfile":
@@ -43,9 +62,7 @@ def check_flagfiles(argv: Sequence[str]) -> None:
             lines = Path(path).read_text().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"--flagfile={path} cannot be read ({type(error).__name__}); check its name") from None
-        for number, line in enumerate(lines, 1):
-            if problem := _wrong(line.strip()):
-                raise ValueError(f"{path}:{number}: {problem}")
+        yield from ((f"{path}:{number}", line.strip()) for number, line in enumerate(lines, 1))
 
 
 def _wrong(line: str) -> str | None:
@@ -74,7 +91,8 @@ def _guarded(main: Callable[..., int | None], arguments: Sequence[str], position
     except (ValueError, RunError, OSError) as error:
         if flags.FLAGS.debug:
             raise
-        _fail(str(error), 2 if isinstance(error, ValueError) else 1)
+        usage = isinstance(error, ValueError)
+        _fail(with_place(str(error), sys.argv) if usage else str(error), 2 if usage else 1)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
 

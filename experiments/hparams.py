@@ -1,16 +1,20 @@
 """Hyper-parameters on the command line, checked against the algorithm's signature.
 
-A number that may be traced may also be a schedule by round, tau=anneal(0.5, kappa=0.01, shape=convex); it is kept
-as its shortest text, so that settings stay plain JSON.
+A number that may be traced may also be a schedule by round, tau=anneal(0.5, kappa=0.01, shape=convex), and a
+temperature a rule, tau=solve(1.2). Both are kept as their shortest texts, so that settings stay plain JSON.
 """
 
+import dataclasses
 import math
 from typing import Any
 
 from experiments import calls
+from experiments.tasks import Task
 from fedeba_jax import ALGORITHMS
+from fedeba_jax.algorithms.participation import uses_everybody
 from fedeba_jax.algorithms.signature import Hyperparameter, hyperparameters
 from fedeba_jax.schedules import SCHEDULES
+from fedeba_jax.weights import RULES
 
 CHECKED_ROUNDS = (0, 1, 10, 100, 1000, 10_000)  # where a schedule must keep to its parameter's bounds
 
@@ -29,10 +33,16 @@ def parse(algorithm: str, text: str, *, flag: str = "--hparams") -> dict[str, An
         if name in seen:
             raise ValueError(f"{flag}: {name} is given twice; give it once")
         seen.add(name)
-        scheduled = known[name].traced and calls.is_call(value)
-        read = _schedule if scheduled else calls.read
+        varying = known[name].traced and calls.is_call(value)
+        read = _varying if varying else calls.read
         values[name] = read(known[name], value, place=flag, owner=algorithm)
     return values
+
+
+def everybody(algorithm: str, values: dict[str, Any], task: Task) -> Task:
+    """The task with all clients in every cohort, if the method at these values uses every client by definition."""
+    needed = uses_everybody(ALGORITHMS[algorithm], values)
+    return dataclasses.replace(task, cohort_size=task.clients) if needed else task
 
 
 def describe(algorithm: str) -> str:
@@ -48,7 +58,8 @@ def traced(algorithm: str, values: dict[str, Any]) -> tuple[dict[str, Any], dict
     static: dict[str, Any] = {}
     for name, value in values.items():
         if known[name].traced and isinstance(value, str):
-            numbers[name], static[name] = calls.traced(SCHEDULES, calls.parse(SCHEDULES, value, name))
+            table = _table(known[name])
+            numbers[name], static[name] = calls.traced(table, calls.parse(table, value, name))
         elif known[name].traced and value is not None:
             numbers[name] = value
         else:
@@ -56,17 +67,26 @@ def traced(algorithm: str, values: dict[str, Any]) -> tuple[dict[str, Any], dict
     return numbers, static
 
 
-def together(numbers: dict[str, Any], static: dict[str, Any]) -> dict[str, Any]:
-    """What `traced` took apart, schedules as functions of the round."""
+def together(algorithm: str, numbers: dict[str, Any], static: dict[str, Any]) -> dict[str, Any]:
+    """What `traced` took apart: schedules as functions of the round, rules as they are."""
+    known = hyperparameters(ALGORITHMS[algorithm])
     values = {**static, **numbers}
     for name, value in static.items():
         if isinstance(value, calls.Call):
-            values[name] = SCHEDULES[value.name](**value.arguments, **numbers[name])
+            values[name] = _table(known[name])[value.name](**value.arguments, **numbers[name])
     return values
 
 
-def _schedule(h: Hyperparameter, text: str, *, place: str, owner: str) -> str:
-    call = calls.parse(SCHEDULES, text, f"{place}: {h.name}")
+def _table(h: Hyperparameter) -> calls.Table:
+    """What may stand for a traced number."""
+    return {**(RULES[h.rule] if h.rule else {}), **SCHEDULES}
+
+
+def _varying(h: Hyperparameter, text: str, *, place: str, owner: str) -> str:
+    table = _table(h)
+    call = calls.parse(table, text, f"{place}: {h.name}")
+    if call.name not in SCHEDULES:
+        return calls.write(table, call)
     try:
         schedule = SCHEDULES[call.name](**call.arguments)
         values = {round_: float(schedule(round_)) for round_ in CHECKED_ROUNDS}
@@ -76,4 +96,4 @@ def _schedule(h: Hyperparameter, text: str, *, place: str, owner: str) -> str:
         if not math.isfinite(value) or (h.bounds and value not in h.bounds):
             valid = f"not valid for {owner}; give {calls.describe_one(h)}"
             raise ValueError(f"{place}: {h.name}={text} is {value:g} in round {round_}, which is {valid}")
-    return calls.write(SCHEDULES, call)
+    return calls.write(table, call)

@@ -70,6 +70,43 @@ def online_newton(
     return _fista(quadratic, linear, project_simplex, start, iterations)
 
 
+def entropy_temperature(losses: jax.Array, target: Scalar, prior: jax.Array, iterations: int = 60) -> jax.Array:
+    """tau with sum_i p_i F_i = target for p_i ~ q_i exp(F_i / tau): the multiplier of the paper's constraint.
+
+    The left side rises strictly in 1/tau, from the prior's mean loss (tau = infinity) to the largest loss (tau = 0),
+    unless all losses are equal; so the root is unique. A target at or below the mean gives infinity, one at or above
+    the largest loss a tau so small that the softmax is that client's alone.
+
+    Args:
+      losses: F_i, [n].
+      target: f~.
+      prior: q_i, [n], not negative, of sum 1; losses with q_i = 0 do not count.
+      iterations: bisections of b / (1 + b), b = (largest - smallest loss) / tau.
+    """
+    chex.assert_equal_shape((losses, prior))
+    counts = prior > 0
+    largest = jnp.max(losses, where=counts, initial=-jnp.inf)
+    spread = largest - jnp.min(losses, where=counts, initial=jnp.inf)
+    unit = jnp.where(counts, losses - largest, 0) / jnp.where(spread > 0, spread, 1)  # in [-1, 0]
+    goal = (target - largest) / jnp.where(spread > 0, spread, 1)
+
+    def excess(s: jax.Array) -> jax.Array:
+        p = prior * jnp.exp(s / (1 - s) * unit)
+        return jnp.vdot(p, unit) / p.sum() - goal
+
+    def halve(_: int, bracket: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = bracket
+        middle = (low + high) / 2
+        above = excess(middle) > 0
+        return jnp.where(above, low, middle), jnp.where(above, middle, high)
+
+    one = jnp.ones((), losses.dtype)
+    low, high = jax.lax.fori_loop(0, iterations, halve, (0 * one, 1 - jnp.finfo(losses.dtype).eps * one))
+    s = (low + high) / 2
+    tau = spread * (1 - s) / s
+    return jnp.where((spread > 0) & (excess(0 * one) < 0), tau, jnp.inf)
+
+
 def _fista(
     quadratic: jax.Array,
     linear: jax.Array,

@@ -1,13 +1,19 @@
-"""Rules that turn what the server knows of a cohort into weights, and the fairness gate.
+"""Rules that turn what the server knows of a cohort into weights, and measures of its losses.
 
 Maths on arrays [n]; a caller maps them over runs. Every rule returns p with p_i >= 0, sum p = 1.
 """
 
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
 import chex
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import erfc
+from jax.scipy.stats import norm
 
-from fedeba_jax.types import Scalar
+from fedeba_jax.solvers import entropy_temperature
+from fedeba_jax.types import Positive, Scalar
 
 
 def uniform(num_clients: int) -> jax.Array:
@@ -21,7 +27,36 @@ def by_examples(num_examples: jax.Array) -> jax.Array:
     return share / share.sum()
 
 
-def entropy_based(losses: jax.Array, tau: Scalar, prior: jax.Array | None = None) -> jax.Array:
+class Solved(NamedTuple):
+    """A temperature that follows from the losses; see `solve`."""
+
+    target: Scalar
+    of: str
+
+    def temperature(self, losses: jax.Array, prior: jax.Array) -> jax.Array:
+        targets = {
+            "mean": lambda: self.target * jnp.vdot(prior, losses),
+            "quantile": lambda: jnp.quantile(losses, jnp.minimum(self.target, 1)),
+        }
+        return entropy_temperature(losses, targets[self.of](), prior)
+
+
+def solve(target: Positive, of: Literal["mean", "quantile"] = "mean") -> Solved:
+    """tau by the paper's own constraint, sum_i p_i F_i = f~, anew for each vector of losses.
+
+    Args:
+      target: f~: this factor times the mean loss (under the prior), or this quantile of the losses.
+      of: which of the two. A target at or below the mean loss gives FedAvg's weights, one that no mixture
+        reaches the worst client alone.
+    """
+    return Solved(target, of)
+
+
+RULES: dict[str, dict[str, Callable[..., Solved]]] = {"temperature": {"solve": solve}}
+"""What may stand for a number, by the kind of the number."""
+
+
+def entropy_based(losses: jax.Array, tau: Scalar | Solved, prior: jax.Array | None = None) -> jax.Array:
     """p_i = q_i exp(F_i / tau) / sum_j q_j exp(F_j / tau), the paper's closed form (Prop. 4.1).
 
     The maximiser of the entropy of p (relative to the prior q, uniform by default) under
@@ -29,10 +64,12 @@ def entropy_based(losses: jax.Array, tau: Scalar, prior: jax.Array | None = None
 
     Args:
       losses: F_i, [n].
-      tau: temperature, positive.
+      tau: temperature, positive, or the rule that finds it.
       prior: q_i, [n], non-negative; for instance `by_examples`.
     """
     chex.assert_rank(losses, 1)
+    if isinstance(tau, Solved):
+        tau = tau.temperature(losses, uniform(losses.size).astype(losses.dtype) if prior is None else prior)
     return _softmax(losses / tau, prior)
 
 
@@ -52,6 +89,25 @@ def normalised(values: jax.Array, otherwise: jax.Array) -> jax.Array:
     """values / sum(values), or `otherwise` where the sum of the (non-negative) values is 0."""
     total = values.sum()
     return jnp.where(total > 0, values / jnp.where(total > 0, total, 1), otherwise)
+
+
+Cdf = Literal["normal", "exponential", "weibull", "frechet", "gumbel", "logistic"]
+CDFS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "normal": lambda z: norm.cdf(z - 1),
+    "exponential": lambda z: -jnp.expm1(-z),
+    "weibull": lambda z: -jnp.expm1(-(z**2)),
+    "frechet": lambda z: jnp.exp(-1 / z),
+    "gumbel": lambda z: jnp.exp(-jnp.exp(1 - z)),
+    "logistic": lambda z: jax.nn.sigmoid(z - 1),
+    "published_normal": lambda z: 0.5 * (1 + erfc((z - 1) / 2**0.5)),  # AAggFF's code; no CDF: it falls
+}
+
+
+def response(losses: jax.Array, cdf: str) -> jax.Array:
+    """CDF(F_i / mean F), in [0, 1], by the CDF's name: AAggFF's bounded measure of a relative loss; F = 0 is even."""
+    chex.assert_rank(losses, 1)
+    mean = losses.mean()
+    return CDFS[cdf](jnp.where(mean > 0, losses / jnp.where(mean > 0, mean, 1), 1))
 
 
 def fairness_angle(losses: jax.Array) -> jax.Array:

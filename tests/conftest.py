@@ -25,7 +25,7 @@ def x64():
 
 
 # Modules whose tests share runs or programs.
-SHARING = ("test_experiments", "test_sweep", "test_simulate", "test_both_ways", "test_personal_methods")
+SHARING = ("test_experiments", "test_sweep", "test_simulate", "test_noise", "test_both_ways", "test_personal_methods")
 
 
 def pytest_collection_modifyitems(items):

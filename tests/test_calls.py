@@ -9,6 +9,7 @@ import pytest
 from experiments import calls, hparams, points
 from experiments.program import Seeds
 from experiments.tasks import TASKS, resolve, traced
+from fedeba_jax import weights
 from fedeba_jax.schedules import SCHEDULES, anneal
 
 
@@ -44,7 +45,7 @@ def test_a_call_is_kept_as_its_shortest_text(text, written):
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("nothing(1)", "is not known; give one of anneal(initial, kappa, shape, minimum), decay(initial, factor)"),
+        ("nothing(1)", "is not known; give one of solve(target, of), anneal(initial, kappa, shape, minimum), decay("),
         ("anneal(0.5", "is not known"),
         ("anneal(0.5)", "lacks kappa; give anneal(initial (> 0), kappa (>= 0)"),
         ("anneal(0.5, 0.1, speed=3)", "takes no 'speed=3' there"),
@@ -81,10 +82,19 @@ def test_numbers_of_a_schedule_are_traced_and_its_shape_is_not():
     assert values["tau"] == "anneal(0.5, 0.01, shape=convex)"
     numbers, static = hparams.traced("fedeba_plus", values)
     assert numbers["tau"] == {"initial": 0.5, "kappa": 0.01, "minimum": 0.001}
-    whole = hparams.together(numbers, static)
+    whole = hparams.together("fedeba_plus", numbers, static)
     rounds = jnp.arange(50)
     np.testing.assert_array_equal(whole["tau"](rounds), anneal(0.5, 0.01, "convex")(rounds))
     assert (whole["alpha"], whole["prior"]) == (0.3, "none")
+
+
+def test_a_temperature_may_be_solved_for():
+    values = hparams.parse("fedeba", "tau=solve(1.5)")
+    numbers, static = hparams.traced("fedeba", values)
+    assert numbers == {"tau": {"target": 1.5}}
+    assert hparams.together("fedeba", numbers, static)["tau"] == weights.solve(1.5)
+    with pytest.raises(ValueError, match="is not known; give one of anneal"):
+        hparams.parse("fedeba_plus", "alpha=solve(1.5)")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""What methods have in common: those with one global model and no client state, and those with personal models."""
+"""What methods have in common: one global model, with or without a memory; weights; diagnostics."""
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,42 @@ def one_model(server: Server, update: Callable[[ServerState, Cohort], tuple[Serv
         state, info = update(state, cohort)
         return state, (), info
 
-    return Algorithm(init, stateless, lambda state: {"global": state.server.params})
+    return Algorithm(init, stateless, global_model)
+
+
+class Remembering(NamedTuple):
+    """The server's state, and what the method itself keeps across rounds."""
+
+    server: ServerState
+    memory: Any
+
+    @property
+    def params(self) -> Params:
+        return self.server.params
+
+
+def remembering(
+    server: Server,
+    start: Callable[[Params, Sizes], Any],
+    update: Callable[[ServerState, Any, Cohort], tuple[ServerState, Any, Info]],
+    models: Callable[[State], dict[str, Params]] | None = None,
+) -> Algorithm:
+    """As `one_model`, for a method with a memory of its own: start(x_0, sizes), then one a round from `update`."""
+
+    def init(key: Key, init_params: Callable[[Key], Params], sizes: Sizes) -> State:
+        params = init_params(key)
+        return State(Remembering(server.init(params, sizes), start(params, sizes)), ())
+
+    def unpacked(state: Remembering, cohort: Cohort) -> tuple[Remembering, Any, Info]:
+        server_state, memory, info = update(state.server, state.memory, cohort)
+        return Remembering(server_state, memory), (), info
+
+    return Algorithm(init, unpacked, models or global_model)
+
+
+def global_model(state: State) -> dict[str, Params]:
+    """`Algorithm.models` of a method that evaluates x_t."""
+    return {"global": state.server.params}
 
 
 def alone(params: Params) -> Mixture:

@@ -5,11 +5,11 @@ from fedeba_jax.algorithms.common import Prior, check, diagnose, one_model, size
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Info, Positive
+from fedeba_jax.types import Algorithm, Info, Temperature
 from fedeba_jax.weights import entropy_based
 
 
-def fedeba(local: LocalTraining, server: Server, *, tau: Positive = 1.0, prior: Prior = "none") -> Algorithm:
+def fedeba(local: LocalTraining, server: Server, *, tau: Temperature = 1.0, prior: Prior = "none") -> Algorithm:
     """x_{t+1} = x_t + sum_i p_i Delta_i with p_i ~ q_i exp(F_i(x_{t,K}^i) / tau).
 
     Args:

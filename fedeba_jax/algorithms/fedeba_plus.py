@@ -18,7 +18,7 @@ from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import blend
 from fedeba_jax.local import LocalTraining, LocalUpdate
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Degrees, Fraction, Info, NonNegative, Positive, Scalar
+from fedeba_jax.types import Algorithm, Degrees, Fraction, Info, NonNegative, Scalar, Temperature
 from fedeba_jax.weights import by_examples, entropy_based, fairness_angle
 
 
@@ -26,7 +26,7 @@ def fedeba_plus(
     local: LocalTraining,
     server: Server,
     *,
-    tau: Positive = 1.0,
+    tau: Temperature = 1.0,
     alpha: Fraction = 0.9,
     theta: Degrees = 0.0,
     fair_scale: NonNegative | None = None,
@@ -57,7 +57,7 @@ def fedavg_align(
     local: LocalTraining,
     server: Server,
     *,
-    tau: Positive = 1.0,
+    tau: Temperature = 1.0,
     alpha: Fraction = 0.9,
     theta: Degrees = 0.0,
     fair_scale: NonNegative | None = None,

@@ -13,7 +13,7 @@ from fedeba_jax.algorithms.common import Prior, check, diagnose, one_model, size
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Degrees, Fraction, Info, Positive
+from fedeba_jax.types import Algorithm, Degrees, Fraction, Info, Temperature
 from fedeba_jax.weights import by_examples, entropy_based, fairness_angle
 
 
@@ -21,7 +21,7 @@ def prac_fedeba_plus(
     local: LocalTraining,
     server: Server,
     *,
-    tau: Positive = 1.0,
+    tau: Temperature = 1.0,
     alpha: Fraction = 0.9,
     theta: Degrees = 0.0,
     prior: Prior = "none",

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from fedeba_jax.types import Bounds, Scalar
 
-COLLABORATORS = ("local", "server", "model")
+COLLABORATORS = ("local", "server", "model", "rounds")
 """Parameters that are not the user's: values that the program passes to a factory."""
 
 
@@ -25,6 +25,7 @@ class Hyperparameter(NamedTuple):
     optional: bool  # whether None is a value
     bounds: Bounds | None = None
     choices: tuple[Any, ...] = ()
+    rule: str | None = None  # the kind of rules (`weights.RULES`) that may stand for the number
 
 
 def hyperparameters(factory: Callable[..., Any]) -> dict[str, Hyperparameter]:
@@ -33,17 +34,24 @@ def hyperparameters(factory: Callable[..., Any]) -> dict[str, Hyperparameter]:
     return {p.name: _read(p) for p in parameters if p.name not in COLLABORATORS}
 
 
+def collaborators(factory: Callable[..., Any]) -> set[str]:
+    """Names of the collaborators that a factory takes."""
+    return inspect.signature(factory).parameters.keys() & COLLABORATORS
+
+
 def _read(parameter: inspect.Parameter) -> Hyperparameter:
-    kind, optional, bounds = parameter.annotation, False, None
+    kind, optional, bounds, rule = parameter.annotation, False, None, None
     choices: tuple[Any, ...] = ()
     if kind != Scalar and get_origin(kind) in (types.UnionType, Union) and type(None) in get_args(kind):
         optional = True
         kind = functools.reduce(operator.or_, (a for a in get_args(kind) if a is not type(None)))
     if get_origin(kind) is Annotated:
-        kind, bounds = get_args(kind)
+        kind, *notes = get_args(kind)
+        bounds = next((note for note in notes if isinstance(note, Bounds)), None)
+        rule = next((note for note in notes if isinstance(note, str)), None)
     if get_origin(kind) is Literal:
         choices = get_args(kind)
         kind = type(choices[0])
     traced = kind == Scalar
     kind = float if traced else kind if kind in (int, float, bool, str) else object
-    return Hyperparameter(parameter.name, parameter.default, traced, kind, optional, bounds, choices)
+    return Hyperparameter(parameter.name, parameter.default, traced, kind, optional, bounds, choices, rule)
