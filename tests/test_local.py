@@ -184,6 +184,27 @@ def test_gradient_transformations_chain(x64):
     np.testing.assert_allclose(trained(local, client(0)).delta, path[-1] - path[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("changes", [{}, {"epochs": 1}, {"batch_size": None}])
+def test_steps_may_visit_the_batches_in_any_order_and_more_than_once(x64, changes):
+    """Numbers beyond the last batch begin again; with epochs a client has fewer batches, and nobody idles."""
+    local = dataclasses.replace(LOCAL, **changes)
+    batches = [list(range(12))] * 7 if "batch_size" in changes else drawn(local, client(2))
+    visits = [5, 0, 3, 3, 17, 8]
+    path = by_hand(2, [batches[v % len(batches)] for v in visits])
+    update = jax.jit(local.train)(client(2), jnp.array([1.0, -1.0]), visits=jnp.array(visits))
+    np.testing.assert_allclose(update.delta, path[-1] - path[0], rtol=1e-12)
+
+
+def test_the_anchor_may_be_another_model(x64):
+    """F(z) + (mu/2) |z - a|^2 with a the mean of the batches is F at a rate of 1 + mu, where all batches are alike."""
+    local = dataclasses.replace(LOCAL, batch_size=None)
+    anchored = jax.jit(local.with_gradient(proximal(0.5)).train)(
+        client(2), jnp.array([1.0, -1.0]), anchor=jnp.asarray(examples(2).mean(0))
+    )
+    path = by_hand(2, [list(range(12))] * 7, rate=0.15)
+    np.testing.assert_allclose(anchored.delta, path[-1] - path[0], rtol=1e-12)
+
+
 @pytest.mark.parametrize("batch_size", [4, None])
 def test_the_chain_rule_takes_the_loss_of_the_whole_batch(x64, batch_size):
     """Steps along 2 F grad F, F the batch's loss: exact where blocks of 5 make up the batch, too."""
