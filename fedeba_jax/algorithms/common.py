@@ -1,7 +1,7 @@
 """What methods have in common: those with one global model and no client state, and those with personal models."""
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,35 @@ def one_model(server: Server, update: Callable[[ServerState, Cohort], tuple[Serv
     return Algorithm(init, stateless, lambda state: {"global": state.server.params})
 
 
+class Remembering(NamedTuple):
+    """The server's state, and what the method itself keeps across rounds."""
+
+    server: ServerState
+    memory: Any
+
+    @property
+    def params(self) -> Params:
+        return self.server.params
+
+
+def remembering(
+    server: Server,
+    start: Callable[[Params, Sizes], Any],
+    update: Callable[[ServerState, Any, Cohort], tuple[ServerState, Any, Info]],
+) -> Algorithm:
+    """As `one_model`, for a method with a memory of its own: start(x_0, sizes), then one a round from `update`."""
+
+    def init(key: Key, init_params: Callable[[Key], Params], sizes: Sizes) -> State:
+        params = init_params(key)
+        return State(Remembering(server.init(params, sizes), start(params, sizes)), ())
+
+    def unpacked(state: Remembering, cohort: Cohort) -> tuple[Remembering, Any, Info]:
+        server_state, memory, info = update(state.server, state.memory, cohort)
+        return Remembering(server_state, memory), (), info
+
+    return Algorithm(init, unpacked, lambda state: {"global": state.server.params})
+
+
 def alone(params: Params) -> Mixture:
     """The prediction of a client that has one model."""
     return Mixture(jax.tree.map(lambda leaf: leaf[None], params), jnp.ones((1,)))
@@ -47,11 +76,11 @@ def diagnose(p: jax.Array, *, before: jax.Array | None = None, after: jax.Array 
     """Diagnostics of a round: how even the weights are, and the spread of the losses that were asked for.
 
     Args:
-      p: weights of the aggregation.
+      p: weights of the aggregation; the entropy is that of their shares, should they not sum to 1.
       before: F_i(x_t), of the model that was sent; reported as loss_*.
       after: F_i(x_{t,K}^i), of the locally trained models; reported as trained_loss_*.
     """
-    info = {"weight_entropy": weights.entropy(p), "weight_max": p.max()}
+    info = {"weight_entropy": weights.entropy(weights.normalised(p, otherwise=p)), "weight_max": p.max()}
     for name, losses in (("loss", before), ("trained_loss", after)):
         if losses is not None:
             info |= {f"{name}_mean": losses.mean(), f"{name}_min": losses.min(), f"{name}_max": losses.max()}

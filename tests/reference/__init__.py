@@ -2,7 +2,9 @@
 
 from tests.reference.averaging import fedavg, fedprox, fedsgd
 from tests.reference.baselines_core import rank_core_fed
+from tests.reference.baselines_gradients import fedfv, fedmgda_plus
 from tests.reference.baselines_personal import ditto, focus, lp_proj
+from tests.reference.baselines_weights import qffl
 from tests.reference.entropy import fedavg_align, fedeba, fedeba_plus, prac_fedeba_plus
 from tests.reference.problem import Problem, Trace
 
@@ -10,6 +12,9 @@ TWINS = {
     "fedavg": fedavg,
     "fedsgd": fedsgd,
     "fedprox": fedprox,
+    "qffl": qffl,
+    "fedmgda_plus": fedmgda_plus,
+    "fedfv": fedfv,
     "ditto": ditto,
     "focus": focus,
     "lp_proj": lp_proj,
