@@ -141,6 +141,7 @@ def make(
             changes = {k: _field(k, assignment[k], fields[k]) for k in of_task}
             changed = checked_task(task_name, dataclasses.asdict(task) | changes)
             values = hparams.parse(algorithm, own, flag="--grid")
+            changed = hparams.everybody(algorithm, values, changed)
             for seed in seeds:
                 point = Point(algorithm, values, task_name, changed, seed, seeds_of(seed), validation, state_dtype)
                 points.setdefault(point.id, point)

@@ -18,6 +18,7 @@ from experiments.federations import Pools, Tables, assemble
 from experiments.tasks import Task
 from fedeba_jax import client_map as maps
 from fedeba_jax import tree
+from fedeba_jax.algorithms.signature import collaborators
 from fedeba_jax.evaluate import Scores
 from fedeba_jax.simulate import evaluate, is_finite, stored
 from fedeba_jax.types import Algorithm, Info, Model, Sizes, State
@@ -130,7 +131,7 @@ class Program:
     def _algorithm(self, run: Runs) -> Algorithm:
         task = self.task
         local = fedeba_jax.LocalTraining(
-            objective=self._option("objective", run, model=self.model),
+            objective=self._option("objective", run),
             learning_rate=fedeba_jax.schedules.decay(run.settings["lr"], run.settings["lr_decay"]),
             steps=task.steps,
             epochs=task.local_epochs or None,
@@ -142,10 +143,13 @@ class Program:
         make = functools.partial(fedeba_jax.ALGORITHMS[self.algorithm], local, server)
         return fedeba_jax.scheduled(make, **hparams.together(self.algorithm, run.hparams, self.static_hparams))
 
-    def _option(self, field: str, run: Runs, **collaborators: Any) -> Any:
+    def _option(self, field: str, run: Runs) -> Any:
         """What an option of the task names, made from its static arguments and the run's numbers."""
         call = tasks.traced(self.task)[1][field]
-        return tasks.OPTIONS[field][call.name](**collaborators, **call.arguments, **run.settings[field])
+        factory = tasks.OPTIONS[field][call.name]
+        supplied = {"model": self.model, "rounds": self.task.rounds}
+        wanted = {name: supplied[name] for name in collaborators(factory)}
+        return factory(**wanted, **call.arguments, **run.settings[field])
 
 
 def batch(points: list[tuple[dict[str, Any], Task, Seeds]], tables: Tables) -> Runs:

@@ -67,6 +67,7 @@ def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bo
         "client_map": program.client_map, "run_map": program.run_map,
         "sizes": program.sizes._asdict(),
         "data": {"name": dataset.name, "source": dataset.source, "md5": dataset.md5},
+        "flipped_labels": federations.flipped(pools, runs.tables),
         "environment": run_folder.environment(),
     })  # fmt: skip
     runs, pools = jax.device_put((runs, pools), program.placement)

@@ -74,6 +74,11 @@ def both_ways(label: str, models: Mapping[str, T]) -> dict[str, T]:
     }
 
 
+def full_cohorts(algorithm: str, clients: int) -> str:
+    """The line that says why a cohort is not as large as was asked for."""
+    return f"{algorithm} as asked for uses every client in every round: cohort_size={clients}"
+
+
 def results_table(rows: dict[str, dict[str, Sequence[float]]], title: str) -> None:
     """A row a method, mean (and population std over several seeds) of each metric; best in bold."""
     table = Table(title=title, title_justify="left")

@@ -40,8 +40,12 @@ def settings() -> run.Settings:
     if len(FLAGS.algorithm) != 1:
         raise ValueError(f"--algorithm={','.join(FLAGS.algorithm)} names {len(FLAGS.algorithm)}; train takes one")
     (algorithm,) = FLAGS.algorithm
+    values, task = hparams.parse(algorithm, FLAGS.hparams), common_flags.task()
+    everybody = hparams.everybody(algorithm, values, task)
+    if everybody != task:
+        print(show.full_cohorts(algorithm, task.clients))
     return run.Settings(
-        algorithm, hparams.parse(algorithm, FLAGS.hparams), FLAGS.task, common_flags.task(),
+        algorithm, values, FLAGS.task, everybody,
         common_flags.seeds(), FLAGS.data_seed, FLAGS.init_seed, FLAGS.sample_seed,
         common_flags.validation(VALIDATION), *common_flags.maps(), FLAGS.data_dir, FLAGS.state_dtype,
     )  # fmt: skip

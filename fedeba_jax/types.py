@@ -40,7 +40,7 @@ Fraction = Annotated[Scalar, Bounds(0, 1)]
 Degrees = Annotated[Scalar, Bounds(0, 180)]
 Temperature = Annotated[Scalar, Bounds(0, open=True), "temperature"]  # or a rule, `weights.solve`
 Natural = Annotated[int, Bounds(0)]
-Count = Annotated[int, Bounds(1)]
+Count = Annotated[int, Bounds(1)]  # static, as Natural
 Info = dict[str, jax.Array]  # diagnostics of a round, apart from its state
 
 

@@ -1,4 +1,4 @@
-"""Rules that turn what the server knows of a cohort into weights, and the fairness gate.
+"""Rules that turn what the server knows of a cohort into weights, and measures of its losses.
 
 Maths on arrays [n]; a caller maps them over runs. Every rule returns p with p_i >= 0, sum p = 1.
 """
@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import erfc
+from jax.scipy.stats import norm
 
 from fedeba_jax.solvers import entropy_temperature
 from fedeba_jax.types import Positive, Scalar
@@ -87,6 +89,25 @@ def normalised(values: jax.Array, otherwise: jax.Array) -> jax.Array:
     """values / sum(values), or `otherwise` where the sum of the (non-negative) values is 0."""
     total = values.sum()
     return jnp.where(total > 0, values / jnp.where(total > 0, total, 1), otherwise)
+
+
+Cdf = Literal["normal", "exponential", "weibull", "frechet", "gumbel", "logistic"]
+CDFS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "normal": lambda z: norm.cdf(z - 1),
+    "exponential": lambda z: -jnp.expm1(-z),
+    "weibull": lambda z: -jnp.expm1(-(z**2)),
+    "frechet": lambda z: jnp.exp(-1 / z),
+    "gumbel": lambda z: jnp.exp(-jnp.exp(1 - z)),
+    "logistic": lambda z: jax.nn.sigmoid(z - 1),
+    "published_normal": lambda z: 0.5 * (1 + erfc((z - 1) / 2**0.5)),  # AAggFF's code; no CDF: it falls
+}
+
+
+def response(losses: jax.Array, cdf: str) -> jax.Array:
+    """CDF(F_i / mean F), in [0, 1], by the CDF's name: AAggFF's bounded measure of a relative loss; F = 0 is even."""
+    chex.assert_rank(losses, 1)
+    mean = losses.mean()
+    return CDFS[cdf](jnp.where(mean > 0, losses / jnp.where(mean > 0, mean, 1), 1))
 
 
 def fairness_angle(losses: jax.Array) -> jax.Array:

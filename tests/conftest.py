@@ -24,7 +24,7 @@ def x64():
         yield
 
 
-SHARING = ("test_experiments", "test_sweep", "test_simulate")  # modules whose tests share runs or programs
+SHARING = ("test_experiments", "test_sweep", "test_simulate", "test_noise")  # whose tests share runs or programs
 
 
 def pytest_collection_modifyitems(items):

@@ -14,7 +14,7 @@ from fedeba_jax.algorithms.signature import hyperparameters
 ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = [
     ["types"],
-    ["tree", "weights", "solvers", "schedules"],
+    ["tree", "weights", "solvers", "schedules", "augment"],
     ["objectives", "gradients"],
     ["local", "server", "client_map", "cohort"],
     ["algorithms", "evaluate", "metrics"],

@@ -14,7 +14,7 @@ from fedeba_jax import tree
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.objectives import masked_mean
 from fedeba_jax.types import Private
-from tests.problems import COUNTS, tiny
+from tests.problems import CLASSES, COUNTS, tiny
 
 MODEL = 39
 OPEN, CLOSED = 0.0, 180.0
@@ -28,7 +28,9 @@ def objective(params, batch, key, round_, train):
 
 @functools.cache
 def program(name):
-    local = fedeba_jax.LocalTraining(objective=objective, learning_rate=0.1, steps=2, batch_size=4)
+    local = fedeba_jax.LocalTraining(
+        objective=objective, learning_rate=0.1, steps=2, batch_size=4, apply=PROBLEM.model.apply
+    )
     server = fedeba_jax.descent(optax.sgd(1.0))
 
     @jax.jit
@@ -50,13 +52,22 @@ def traffic(name, **hparams):
     return floats
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedsgd", "fedprox"])
+@pytest.mark.parametrize("name", ["fedavg", "fedsgd", "fedprox", "propfair"])
 def test_averaging_sends_a_model_down_and_up(name):
     assert traffic(name) == (MODEL, MODEL, 1)
 
 
-def test_entropy_based_weights_cost_a_loss():
-    assert traffic("fedeba") == (MODEL, MODEL + 1, 1)
+@pytest.mark.parametrize("name", ["fedeba", "term", "corefed", "afl", "aaggff"])
+def test_weights_by_losses_cost_a_loss(name):
+    assert traffic(name) == (MODEL, MODEL + 1, 1)
+
+
+def test_what_was_forgotten_costs_a_number_since_the_bits_stay_at_the_client():
+    assert traffic("fedwavg") == (MODEL, MODEL + 1, 1)
+
+
+def test_a_histogram_costs_as_many_numbers_as_there_are_classes():
+    assert traffic("feddisco") == (MODEL, MODEL + CLASSES, 1)
 
 
 def test_an_open_gate_costs_a_second_exchange():

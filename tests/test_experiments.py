@@ -183,6 +183,27 @@ def test_bad_flags_are_told_before_anything_runs(arguments, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "text", "cohort_size"),
+    [("afl", "participation=all", 50), ("aaggff", "variant=S", 50), ("afl", "", 5), ("fedavg", "", 5)],
+)
+def test_a_method_of_all_clients_gets_them(capsys, algorithm, text, cohort_size):
+    with flagsaver.flagsaver():
+        flags.FLAGS(["train", f"--task={MINI}", f"--algorithm={algorithm}", f"--hparams={text}"])
+        assert train.settings().task.cohort_size == cohort_size
+    note = f"{algorithm} as asked for uses every client in every round: cohort_size=50\n"
+    assert capsys.readouterr().out == (note if cohort_size == 50 else "")
+
+
+def test_every_model_of_a_run_is_evaluated(tmp_path):
+    """AFL's mean iterate is its global model; the last iterate stands beside it."""
+    run.train(settings("afl", "participation=all", cohort_size=10), tmp_path, plot=False)
+    rows = run_folder.read_rows(tmp_path / "evals.jsonl")
+    assert [(row["round"], row["model"]) for row in rows] == [(t, m) for t in (1, 2) for m in ("global", "iterate")]
+    assert rows[0]["loss"] == rows[1]["loss"]  # the mean of one
+    assert rows[2]["loss"] != rows[3]["loss"]
+
+
 def test_missing_and_corrupt_data_are_told_with_the_remedy(tmp_path):
     missing = run.Settings("fedavg", {"weighting": "examples"}, "mnist_mlp", TASKS["mnist_mlp"], data_dir=str(tmp_path))
     out = tmp_path / "out"

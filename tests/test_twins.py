@@ -6,6 +6,7 @@ import pytest
 
 import fedeba_jax
 from fedeba_jax import tree
+from fedeba_jax.algorithms.participation import uses_everybody
 from fedeba_jax.algorithms.rank_core_fed import mixtures
 from fedeba_jax.local import Client, Shard
 from tests.problems import tiny
@@ -48,7 +49,43 @@ CASES = [
     ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 180.0}),
     ("fedavg_align", {"tau": 0.5, "alpha": 0.6, "theta": 20.0, "weighting": "uniform"}),
     ("fedavg_align", {"tau": 0.5, "alpha": 0.6, "theta": 0.0, "weighting": "examples"}),
+    ("afl", {"gamma": 0.1}),
+    ("afl", {"gamma": 0.3, "order": "old", "average_iterate": True}),
+    ("afl", {"gamma": 0.1, "participation": "full_simplex"}),
+    ("afl", {"gamma": 0.1, "participation": "full_simplex", "order": "old"}),
+    ("afl", {"gamma": 0.1, "participation": "all"}),
+    ("afl", {"gamma": 0.1, "participation": "all", "order": "new", "average_iterate": False}),
+    ("term", {"t": 1.5}),
+    ("term", {"t": -0.7, "prior": "examples"}),
+    ("term", {"t": 1.5, "normalised": False}),
+    ("propfair", {"M": 2.0}),
+    ("propfair", {"M": 1.0, "eps": 0.3, "huber": True, "weighting": "uniform"}),  # both branches
+    ("aaggff", {}),
+    *(("aaggff", {"cdf": cdf}) for cdf in ("exponential", "weibull", "frechet", "gumbel", "logistic")),
+    ("aaggff", {"published_code": True}),
+    ("aaggff", {"variant": "S"}),
+    ("aaggff", {"variant": "S", "cdf": "gumbel", "published_code": True}),
+    ("corefed", {"M": 3.0}),
+    ("corefed", {"M": 1.0, "eps": 0.5}),  # losses beyond M
+    ("fedwavg", {"alpha": 0.3}),
+    ("fedwavg", {"alpha": 0.8, "forget_every": 2, "prior": "examples"}),
+    ("feddisco", {"a": 0.1, "b": 0.1}),
+    ("feddisco", {"a": 0.6, "b": 0.1, "metric": "kl"}),
+    ("feddisco", {"a": 9.0, "b": 0.0}),  # no term is positive
 ]
+
+TWIN_SPELLING = {  # of hyper-parameters that the twin names otherwise
+    "term": lambda prior="none", **h: {"size_prior": prior == "examples", **h},
+    "aaggff": lambda published_code=False, **h: {"repo_exact": published_code, **h},
+    "fedwavg": lambda prior="none", **h: {"prior": {"none": "uniform", "examples": "size"}[prior], **h},
+    "feddisco": lambda **h: {"num_classes": 3, **h},
+    "fedmgda_plus": lambda prior="examples", **h: {"prior": {"none": "uniform", "examples": "size"}[prior], **h},
+}
+KEPT = {  # what an algorithm keeps besides its model, by the twin's name for it in its last round
+    "afl": lambda state: {"lambda": state.server.memory.mixture, "average": state.server.memory.average},
+    "aaggff": lambda state: {"p": state.server.memory.p},
+    "fedwavg": lambda state: {"forgotten": state.clients.forgotten},
+}
 
 
 def drawn(problem, key, epochs=None):
@@ -88,12 +125,10 @@ def to_numpy(model):
 
 def twin_arguments(problem, key, cohorts, name, hparams):
     """Hyper-parameters as the twin takes them: with the draws that the fast code makes itself."""
-    given = {k: None if v == "none" else v for k, v in hparams.items()}
+    given = TWIN_SPELLING.get(name, lambda **h: {k: None if v == "none" else v for k, v in h.items()})(**hparams)
     algorithm = problem.algorithm(name, **hparams)
     start = algorithm.init(key, problem.model.init, problem.sizes)
-    if name == "fedmgda_plus":
-        given["prior"] = {"examples": "size", "none": "uniform"}[hparams.get("prior", "examples")]
-    elif name == "focus":
+    if name == "focus":
         given["clusters"] = models_of(start, name)
     elif name == "lp_proj":
         dim = given.pop("dim")
@@ -126,7 +161,8 @@ def test_every_algorithm_has_a_twin():
 
 @pytest.mark.parametrize(("name", "hparams"), CASES, ids=lambda v: v if isinstance(v, str) else None)
 def test_fast_equals_twin(x64, name, hparams):
-    problem, key = tiny(), jax.random.key(3)
+    everybody = uses_everybody(fedeba_jax.ALGORITHMS[name], hparams)
+    problem, key = tiny(6 if everybody else 4), jax.random.key(3)
     state, info, _ = jax.jit(lambda key: problem.run(problem.algorithm(name, **hparams), key, rounds=ROUNDS))(key)
     compare(problem, key, state, info, name, hparams)
 
@@ -159,6 +195,8 @@ def compare(problem, key, state, info, name, hparams, epochs=None):
         close(state.server.shared.params, twin.diagnostics[-1]["shared"])
     if name == "focus":
         close(state.clients, twin.diagnostics[-1]["pi"])
+    kept = {k: v for k, v in KEPT.get(name, lambda _: {})(state).items() if v is not None}
+    close(kept, {k: twin.diagnostics[-1][k] for k in kept})
     for diagnostic in ("angle", "gate", "winner"):
         if diagnostic in info:
             np.testing.assert_allclose(info[diagnostic], [d[diagnostic] for d in twin.diagnostics], atol=1e-8)

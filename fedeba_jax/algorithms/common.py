@@ -1,4 +1,4 @@
-"""What methods have in common: those with one global model and no client state, and those with personal models."""
+"""What methods have in common: one global model, with or without a memory; weights; diagnostics."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
@@ -25,7 +25,7 @@ def one_model(server: Server, update: Callable[[ServerState, Cohort], tuple[Serv
         state, info = update(state, cohort)
         return state, (), info
 
-    return Algorithm(init, stateless, lambda state: {"global": state.server.params})
+    return Algorithm(init, stateless, global_model)
 
 
 class Remembering(NamedTuple):
@@ -43,6 +43,7 @@ def remembering(
     server: Server,
     start: Callable[[Params, Sizes], Any],
     update: Callable[[ServerState, Any, Cohort], tuple[ServerState, Any, Info]],
+    models: Callable[[State], dict[str, Params]] | None = None,
 ) -> Algorithm:
     """As `one_model`, for a method with a memory of its own: start(x_0, sizes), then one a round from `update`."""
 
@@ -54,7 +55,12 @@ def remembering(
         server_state, memory, info = update(state.server, state.memory, cohort)
         return Remembering(server_state, memory), (), info
 
-    return Algorithm(init, unpacked, lambda state: {"global": state.server.params})
+    return Algorithm(init, unpacked, models or global_model)
+
+
+def global_model(state: State) -> dict[str, Params]:
+    """`Algorithm.models` of a method that evaluates x_t."""
+    return {"global": state.server.params}
 
 
 def alone(params: Params) -> Mixture:

@@ -9,7 +9,7 @@ Notes:
 from collections.abc import Callable
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import Weighting, alone, check, client_weights, diagnose
+from fedeba_jax.algorithms.common import Weighting, alone, check, client_weights, diagnose, global_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import proximal
 from fedeba_jax.local import LocalTraining, LocalUpdate
@@ -45,4 +45,4 @@ def ditto(
         p = client_weights(cohort, weighting)
         return server.descend(state, tree.weighted_sum(reply.delta, p)), personal.state, diagnose(p)
 
-    return Algorithm(init, update, lambda state: {"global": state.server.params}, lambda state, v: alone(v))
+    return Algorithm(init, update, global_model, lambda state, v: alone(v))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from fedeba_jax.types import Bounds, Scalar
 
-COLLABORATORS = ("local", "server", "model")
+COLLABORATORS = ("local", "server", "model", "rounds")
 """Parameters that are not the user's: values that the program passes to a factory."""
 
 
@@ -32,6 +32,11 @@ def hyperparameters(factory: Callable[..., Any]) -> dict[str, Hyperparameter]:
     """The parameters of a factory, by name, in order."""
     parameters = inspect.signature(factory).parameters.values()
     return {p.name: _read(p) for p in parameters if p.name not in COLLABORATORS}
+
+
+def collaborators(factory: Callable[..., Any]) -> set[str]:
+    """Names of the collaborators that a factory takes."""
+    return inspect.signature(factory).parameters.keys() & COLLABORATORS
 
 
 def _read(parameter: inspect.Parameter) -> Hyperparameter:

@@ -1,10 +1,11 @@
 """Slow, obvious NumPy twins of the algorithms, written from the papers alone: the tests of the fast code."""
 
 from tests.reference.averaging import fedavg, fedprox, fedsgd
-from tests.reference.baselines_core import rank_core_fed
+from tests.reference.baselines_core import corefed, rank_core_fed
 from tests.reference.baselines_gradients import fedfv, fedmgda_plus
+from tests.reference.baselines_online import aaggff, afl
 from tests.reference.baselines_personal import ditto, focus, lp_proj
-from tests.reference.baselines_weights import qffl
+from tests.reference.baselines_weights import feddisco, fedwavg, propfair, qffl, term
 from tests.reference.entropy import fedavg_align, fedeba, fedeba_plus, prac_fedeba_plus
 from tests.reference.problem import Problem, Trace
 
@@ -23,6 +24,13 @@ TWINS = {
     "fedeba_plus": fedeba_plus,
     "prac_fedeba_plus": prac_fedeba_plus,
     "fedavg_align": fedavg_align,
+    "afl": afl,
+    "term": term,
+    "propfair": propfair,
+    "aaggff": aaggff,
+    "corefed": corefed,
+    "fedwavg": fedwavg,
+    "feddisco": feddisco,
 }
 
 __all__ = ["TWINS", "Problem", "Trace"]
