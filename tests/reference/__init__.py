@@ -2,9 +2,10 @@
 
 from tests.reference.averaging import fedavg, fedprox, fedsgd
 from tests.reference.baselines_core import corefed, rank_core_fed
+from tests.reference.baselines_gradients import fedfv, fedmgda_plus
 from tests.reference.baselines_online import aaggff, afl
 from tests.reference.baselines_personal import ditto, focus, lp_proj
-from tests.reference.baselines_weights import feddisco, fedwavg, propfair, term
+from tests.reference.baselines_weights import feddisco, fedwavg, propfair, qffl, term
 from tests.reference.entropy import fedavg_align, fedeba, fedeba_plus, prac_fedeba_plus
 from tests.reference.mime import mime_lite
 from tests.reference.problem import Problem, Trace
@@ -13,6 +14,9 @@ TWINS = {
     "fedavg": fedavg,
     "fedsgd": fedsgd,
     "fedprox": fedprox,
+    "qffl": qffl,
+    "fedmgda_plus": fedmgda_plus,
+    "fedfv": fedfv,
     "ditto": ditto,
     "focus": focus,
     "lp_proj": lp_proj,
