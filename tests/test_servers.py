@@ -286,6 +286,13 @@ VARP_CASES = [
     ("fedsgd", {}),
     ("fedprox", {"mu": 0.7}),
     ("mime_lite", {"beta": 0.6}),
+    ("qffl", {"q": 0.5}),
+    ("fedmgda_plus", {"eps": 0.1}),
+    ("fedfv", {"alpha": 0.5, "window": 0}),
+    ("fedfv", {"alpha": 0.1, "window": 2}),
+    ("fedfv", {"alpha": 0.5, "window": 2, "fv_window": "current"}),
+    ("term", {"t": 1.5}),
+    ("propfair", {"M": 2.0}),
     ("fedeba", {"tau": 0.5}),
     ("fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 0.0}),
     ("fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 20.0}),
@@ -333,8 +340,9 @@ def program(name, server, static=(), cohort_size=4, epochs=None, **changes):
 
 
 def simulated(name, server, hparams=types.MappingProxyType({}), **changes):
-    static = tuple((k, v) for k, v in hparams.items() if isinstance(v, str))
-    return program(name, server, static, **changes)({k: v for k, v in hparams.items() if not isinstance(v, str)})
+    known = hyperparameters(fedeba_jax.ALGORITHMS[name])
+    static = tuple((k, v) for k, v in hparams.items() if not known[k].traced)
+    return program(name, server, static, **changes)({k: v for k, v in hparams.items() if known[k].traced})
 
 
 def assert_varp_equals_twin(name, hparams, epochs=None):

@@ -65,7 +65,7 @@ def fedfv(
         gram = tree.gram(reply.delta)
         order = jnp.argsort(reply.initial_loss)
         a = without_conflicts(gram, order, n - kept_clients(n, alpha)).mean(axis=0)  # Algorithm 2
-        delta = tree.weighted_sum(reply.delta, a)
+        mean = delta = tree.weighted_sum(reply.delta, a)
         if past:  # Algorithm 3
             history = remember(history, t, cohort.id, reply.delta)
 
@@ -75,6 +75,7 @@ def fedfv(
                 return against(delta, tree.rows(history.updates, slot), latest & (t >= past))[0], None
 
             delta, _ = jax.lax.scan(against_round, delta, jnp.arange(past, 0, -1))
+        of_history = tree.subtract(delta, mean)
         if window and fv_window == "current":
             delta, more = against(delta, reply.delta, t >= past)
             a = a + more
@@ -82,7 +83,8 @@ def fedfv(
         rounding = 10 * n * jnp.finfo(a.dtype).eps * jnp.vdot(a, jnp.sqrt(jnp.diagonal(gram)))
         scale = jnp.where(length > rounding, mean_length / length, 0)
         info = {**diagnose(scale * a, before=reply.initial_loss), "conflicts": jnp.mean(gram < 0)}
-        return server.descend(state, tree.scale(scale, delta)), history, info
+        state, step = server.receive(state, reply.delta, scale * a, cohort, local)
+        return server.descend(state, tree.add(step, tree.scale(scale, of_history))), history, info
 
     return remembering(server, start, update)
 

@@ -41,7 +41,7 @@ def fedmgda_plus(
         start = client_weights(cohort, "uniform" if prior == "none" else "examples")
         mixture, inverse_norms = shortest_mixture(tree.gram(reply.delta), start, eps)
         a = eta * mixture * inverse_norms
-        return server.descend(state, tree.weighted_sum(reply.delta, a)), diagnose(a)
+        return server.step(state, reply.delta, a, cohort, local), diagnose(a)
 
     return one_model(server, update)
 

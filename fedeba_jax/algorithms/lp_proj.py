@@ -18,7 +18,6 @@ from fedeba_jax.algorithms.common import alone, check, diagnose
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import tied
 from fedeba_jax.local import LocalTraining
-from fedeba_jax.schedules import as_schedule
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Client, Count, Info, Key, NonNegative, Params, Positive, Private, Sizes, State
 
@@ -79,7 +78,7 @@ def lp_proj(
         return jnp.sign(c) * (jnp.minimum(lam, most) if damped else lam)
 
     def update(state: LpProjState, cohort: Cohort) -> tuple[LpProjState, Params, Info]:
-        P, rate = state.projection, as_schedule(local.learning_rate)(cohort.round)
+        P, rate = state.projection, local.rate(cohort.round)
         training = clipped.with_gradient(tied(P, lambda c: slope(c, rate)))
 
         def train(client: Client, w: jax.Array) -> tuple[jax.Array, Private]:

@@ -12,7 +12,6 @@ from fedeba_jax import tree
 from fedeba_jax.algorithms.common import diagnose, one_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
-from fedeba_jax.schedules import as_schedule
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Info, NonNegative, Scalar
 
@@ -31,10 +30,9 @@ def qffl(local: LocalTraining, server: Server, *, q: NonNegative = 0.5) -> Algor
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta", "initial_loss").train, state.params)
-        rate = as_schedule(local.learning_rate)(cohort.round)
-        a = step_weights(reply.initial_loss, tree.squared_norms(reply.delta), q, rate)
+        a = step_weights(reply.initial_loss, tree.squared_norms(reply.delta), q, local.rate(cohort.round))
         info = diagnose(a, before=reply.initial_loss)
-        return server.descend(state, tree.weighted_sum(reply.delta, a)), {**info, "weight_sum": a.sum()}
+        return server.step(state, reply.delta, a, cohort, local), {**info, "weight_sum": a.sum()}
 
     return one_model(server, update)
 
