@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import calls, hparams
+from experiments import calls, hparams, privacy
 from experiments.common_flags import checked_task
 from experiments.program import Seeds
 from experiments.tasks import Task
@@ -130,6 +130,7 @@ def make(
             changes = {k: _field(k, assignment[k], fields[k]) for k in of_task}
             changed = checked_task(task_name, dataclasses.asdict(task) | changes)
             values = hparams.parse(algorithm, own, flag="--grid")
+            privacy.check(algorithm, values, changed)
             for seed in seeds:
                 point = Point(algorithm, values, task_name, changed, seed, seeds_of(seed), validation)
                 points.setdefault(point.id, point)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import calls, cli, common_flags, hparams, run, show
+from experiments import calls, cli, common_flags, hparams, privacy, run, show
 from experiments.tasks import HELP, OPTIONS, TASKS
 from fedeba_jax import ALGORITHMS
 from fedeba_jax.algorithms.signature import hyperparameters
@@ -40,8 +40,10 @@ def settings() -> run.Settings:
     if len(FLAGS.algorithm) != 1:
         raise ValueError(f"--algorithm={','.join(FLAGS.algorithm)} names {len(FLAGS.algorithm)}; train takes one")
     (algorithm,) = FLAGS.algorithm
+    values, task = hparams.parse(algorithm, FLAGS.hparams), common_flags.task()
+    privacy.check(algorithm, values, task)
     return run.Settings(
-        algorithm, hparams.parse(algorithm, FLAGS.hparams), FLAGS.task, common_flags.task(),
+        algorithm, values, FLAGS.task, task,
         common_flags.seeds(), FLAGS.data_seed, FLAGS.init_seed, FLAGS.sample_seed,
         common_flags.validation(VALIDATION), *common_flags.maps(), FLAGS.data_dir,
     )  # fmt: skip
@@ -61,6 +63,7 @@ def main() -> int:
         raise cli.RunError(f"{divergence(resolved, result.diverged)}; what was done is in {result.folder}")
     show.results_table({name: result.last}, f"{FLAGS.task}, seeds {', '.join(FLAGS.seeds)}: last evaluation")
     show.results_table({name: result.recent}, f"mean of the last {run.LAST} evaluations")
+    print(f"privacy: {result.privacy['text']}")
     print(f"results: {result.folder}")
     return 0
 

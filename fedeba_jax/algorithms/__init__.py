@@ -8,8 +8,9 @@ traced: a sweep over them compiles once. All others are static. `scheduled` lets
 from collections.abc import Callable
 
 from fedeba_jax.algorithms.fedavg import fedavg, fedsgd
+from fedeba_jax.algorithms.fedavg_align import fedavg_align
 from fedeba_jax.algorithms.fedeba import fedeba
-from fedeba_jax.algorithms.fedeba_plus import fedavg_align, fedeba_plus
+from fedeba_jax.algorithms.fedeba_plus import fedeba_plus
 from fedeba_jax.algorithms.fedprox import fedprox
 from fedeba_jax.algorithms.prac_fedeba_plus import prac_fedeba_plus
 from fedeba_jax.algorithms.scheduled import scheduled as scheduled
