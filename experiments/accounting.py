@@ -1,7 +1,7 @@
 """Epsilon of repeated Gaussian releases, by Google's dp-accounting (the `privacy` extra).
 
 sigma is always the noise's standard deviation over the sensitivity *under the relation that is accounted for*: adding
-or removing one for Poisson samples, replacing one for samples of fixed size, where that of an average is twice as large.
+or removing one for Poisson samples, replacing one for samples of fixed size, where that of a mean is twice as large.
 """
 
 import contextlib

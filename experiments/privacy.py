@@ -17,7 +17,7 @@ from fedeba_jax.privacy import MODES, REASONS, sensitivity
 from fedeba_jax.simulate import participations
 from fedeba_jax.types import Sizes
 
-NOT_COVERED = "evaluations and diagnostics in this folder, further seeds on the same data, the choice of hyper-parameters"
+NOT_COVERED = "evaluations and diagnostics of this run, further seeds on the same data, the choice of hyper-parameters"
 """What the guarantee of one run says nothing of."""
 
 

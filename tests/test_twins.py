@@ -42,7 +42,7 @@ def drawn(problem, key, cohorts, epochs=None):
         return local.batches(Client(i, jax.random.fold_in(clients, i), shard, (), t))
 
     over_clients = jax.vmap(one, in_axes=(None, 0))
-    position, mask, steps = jax.tree.map(np.asarray, jax.jit(jax.vmap(over_clients))(np.arange(ROUNDS), cohorts))
+    position, mask, steps = jax.tree.map(np.asarray, jax.jit(jax.vmap(over_clients))(np.arange(len(cohorts)), cohorts))
     return [
         {i: [position[t, j, k][mask[t, j, k]] for k in range(steps[t, j])] for j, i in enumerate(ids)}
         for t, ids in enumerate(cohorts.tolist())
