@@ -5,6 +5,7 @@ Whatever may differ between the runs of a batch is in `Runs`, stacked; everythin
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -140,7 +141,10 @@ class Program:
             apply=self.model.apply,
         )
         server = self._option("server", run)
-        make = functools.partial(fedeba_jax.ALGORITHMS[self.algorithm], local, server)
+        factory = fedeba_jax.ALGORITHMS[self.algorithm]
+        make = functools.partial(factory, local, server)
+        if "privacy" in inspect.signature(factory).parameters:
+            make = functools.partial(make, privacy=self._option("privacy", run))
         return fedeba_jax.scheduled(make, **hparams.together(self.algorithm, run.hparams, self.static_hparams))
 
     def _option(self, field: str, run: Runs) -> Any:

@@ -81,7 +81,7 @@ def report(
     console = show.console if live else Console(width=200, file=sys.stdout, highlight=False)
     for table in made.values():
         console.print(tables.to_rich(table, by=metric, styled=live))
-    provenance = sources(series)
+    provenance = [*sources(series), *privacy(settings)]
     print("\n".join(provenance))
     view = View(model, last, metric, task)
     pictures, skipped = draw(settings, heat_axes, view, out) if plot else ([], [])
@@ -146,6 +146,12 @@ def sources(series: Sequence[Series]) -> list[str]:
     if len({one.planned for one in series}) > 1:
         lines.append("the runs differ in their number of rounds")
     return lines
+
+
+def privacy(settings: Sequence[Setting]) -> list[str]:
+    """A line a setting that was trained with privacy: what it may claim; of several seeds, each claim that differs."""
+    claims = {f"privacy of {s.label}: {run.privacy}": None for s in settings for run in s.runs if run.privacy}
+    return list(claims)
 
 
 def draw(

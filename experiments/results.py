@@ -6,6 +6,7 @@ A `Setting` is what a row of a table shows: an algorithm with its parameters tha
 
 import dataclasses
 import json
+import re
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -61,6 +62,7 @@ class Series:
     traffic: dict[int, Traffic] = dataclasses.field(default_factory=dict)
     client_accuracy: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # by model, last round
     diverged: int | None = None  # round
+    privacy: str = ""  # what the run may claim, if it was made with privacy
 
     @property
     def rounds(self) -> int:
@@ -198,10 +200,12 @@ def text(value: Any) -> str:
 
 
 def sort_key(value: Any) -> tuple[int, float, str]:
-    """None, then numbers, then words."""
+    """None, then numbers, then words, with numbers in them by size: client(2.0) before client(10.0)."""
     if value is None:
         return (0, 0.0, "")
-    return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, str(value))
+    if isinstance(value, int | float):
+        return (1, float(value), "")
+    return (2, 0.0, re.sub(r"\d+(\.\d+)?", lambda match: f"{float(match[0]):020.6f}", str(value)))
 
 
 _ABSENT = object()
@@ -274,9 +278,10 @@ def _load_train(folder: Path) -> list[Series]:
     }
     chosen |= {"state_dtype": settings.get("state_dtype", "float32")}
     diverged = {int(seed): round_ for seed, round_ in summary["diverged"].items()}
+    privacy = summary["privacy"]["text"] if settings["task"].get("privacy", "none") != "none" else ""
     series = {
         seed: Series(settings["algorithm"], settings["hparams"], chosen, seed, planned, source,
-                     diverged=diverged.get(seed))
+                     diverged=diverged.get(seed), privacy=privacy)
         for seed in settings["seeds"]
     }  # fmt: skip
     for row in _rows(folder / "evals.jsonl"):
@@ -306,6 +311,7 @@ def _load_sweep(folder: Path) -> list[Series]:
         one = series[key]
         _note_evaluation(one, row)
         one.traffic[row["round"]] = Traffic(row["exchanges"], row["bytes_down"], row["bytes_up"], row["gate_open"])
+        one.privacy = row.get("privacy", {}).get("text", one.privacy)
         if row["status"] == "diverged":
             one.diverged = row["diverged_round"]
         if row.get("client_accuracy") is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import devices, federations, hparams, plots, run_folder, show
+from experiments import devices, federations, hparams, plots, privacy, run_folder, show
 from experiments.cli import RunError
 from experiments.program import Evaluation, Program, Seeds, batch, first_round
 from experiments.tasks import Task
@@ -51,6 +51,7 @@ class Result:
     last: dict[str, dict[str, list[float]]]
     recent: dict[str, dict[str, list[float]]]
     diverged: dict[int, int]  # seed -> round
+    privacy: dict[str, Any]  # what the run may claim (`privacy.statement`), of its worst seed
 
 
 def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bool = True) -> Result:
@@ -115,6 +116,13 @@ def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bo
     }
     main = summaries.pop(model)
     np.savez(folder / "clients.npz", **_client_arrays(history[-1], settings.seeds))
+    claim = privacy.worst(
+        privacy.statement(
+            settings.algorithm, settings.hparams, task,
+            rounds=done, counts=np.asarray(counts), sample_seed=settings.seeds_of(seed).sample,
+        )
+        for seed, counts in zip(settings.seeds, runs.tables.train.count, strict=True)
+    )  # fmt: skip
     run_folder.write_json(folder / "summary.json", {
         "algorithm": settings.algorithm, "task": settings.task_name, "hparams": settings.hparams,
         "seeds": settings.seeds, "rounds": done, "interrupted": interrupted,
@@ -124,6 +132,7 @@ def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bo
             "bytes_down": traffic[:, 0], "bytes_up": traffic[:, 1], "exchanges": traffic[:, 2],
             "additional_cost": 1 - done / np.maximum(traffic[:, 2], done),
         },
+        "privacy": claim,
         "rounds_per_second": measured * len(settings.seeds) / training if measured else None,
         "seconds_first_chunk": first_chunk, "seconds_total": time.perf_counter() - started,
     })  # fmt: skip
@@ -132,7 +141,8 @@ def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bo
         plots.compare({label: folder}, folder / "curves.png", title)
     if interrupted:
         raise RunError(f"interrupted after round {done} of {task.rounds}; what was done is in {folder}")
-    return Result(folder, *(jax.tree.map(np.ndarray.tolist, figures) for figures in (last, recent)), diverged)
+    figures = (jax.tree.map(np.ndarray.tolist, values) for values in (last, recent))
+    return Result(folder, *figures, diverged, claim)
 
 
 def prepare(settings: Settings, dataset: Dataset) -> tuple[Program, Any, Any]:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments import checkpoint, devices, federations, hparams, run_folder
+from experiments import checkpoint, devices, federations, hparams, privacy, run_folder
 from experiments.points import Point, grouped, varying
 from experiments.program import Evaluation, Program, batch, first_round
 from experiments.run import metrics_row, on_host
@@ -287,6 +287,11 @@ def _rows(
             "status": "diverged" if diverged else "ok", "diverged_round": diverged or None,
             "final": done >= point.task.rounds,
         }  # fmt: skip
+        if costs["final"] and point.task.privacy != "none":
+            costs["privacy"] = privacy.statement(
+                point.algorithm, point.hparams, point.task, rounds=done,
+                counts=np.asarray(runs.tables.train.count[i]), sample_seed=point.seeds.sample,
+            )  # fmt: skip
         for split in ("test", "validation"):
             for model, score in (getattr(scores, split) or {}).items():
                 count = np.asarray(getattr(runs.tables, split).count[i])

@@ -5,6 +5,7 @@ from typing import Any
 
 from experiments import calls
 from fedeba_jax.objectives import OBJECTIVES
+from fedeba_jax.privacy import MODES
 from fedeba_jax.server import SERVERS
 
 
@@ -23,6 +24,7 @@ class Task:
     lr_decay: float = 0.999
     server: str = "sgd(1.0)"
     objective: str = "cross_entropy"
+    privacy: str = "none"
     partition: str = "shards"
     shards_per_client: int = 2
     dirichlet: float = 0.1
@@ -41,7 +43,7 @@ TASKS = {
     "cifar10_mlp": Task("cifar10", "mlp"),
 }
 
-OPTIONS: dict[str, calls.Table] = {"server": SERVERS, "objective": OBJECTIVES}
+OPTIONS: dict[str, calls.Table] = {"server": SERVERS, "objective": OBJECTIVES, "privacy": MODES}
 """Fields that name a function with arguments, as sgd(1.0), and the functions that each may name."""
 
 RATES = ("lr", "lr_decay")
@@ -65,6 +67,7 @@ HELP = {
     "lr_decay": "factor of the local learning rate a round; 1 turns it off",
     "server": "how an update becomes the next model",
     "objective": "what clients minimise",
+    "privacy": "what is clipped and noised, for examples or for clients",
     "partition": "how training data is dealt",
     "shards_per_client": "label shards a client gets (partition=shards)",
     "dirichlet": "concentration of the label mixtures (partition=dirichlet)",

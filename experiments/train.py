@@ -13,7 +13,7 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import calls, cli, common_flags, hparams, run, show
+from experiments import calls, cli, common_flags, hparams, privacy, run, show
 from experiments.tasks import HELP, OPTIONS, TASKS
 from fedeba_jax import ALGORITHMS
 from fedeba_jax.algorithms.signature import hyperparameters
@@ -41,6 +41,7 @@ def settings() -> run.Settings:
         raise ValueError(f"--algorithm={','.join(FLAGS.algorithm)} names {len(FLAGS.algorithm)}; train takes one")
     (algorithm,) = FLAGS.algorithm
     values, task = hparams.parse(algorithm, FLAGS.hparams), common_flags.task()
+    privacy.check(algorithm, values, task)
     everybody = hparams.everybody(algorithm, values, task)
     if everybody != task:
         print(show.full_cohorts(algorithm, task.clients))
@@ -66,6 +67,7 @@ def main() -> int:
     title = f"{FLAGS.task}, seeds {', '.join(FLAGS.seeds)}: last evaluation"
     show.results_table(show.both_ways(name, result.last), title)
     show.results_table(show.both_ways(name, result.recent), f"mean of the last {run.LAST} evaluations")
+    print(f"privacy: {result.privacy['text']}")
     print(f"results: {result.folder}")
     return 0
 

@@ -2,6 +2,7 @@
 
 from fedeba_jax import client_map as client_map
 from fedeba_jax import metrics as metrics
+from fedeba_jax import privacy as privacy
 from fedeba_jax import schedules as schedules
 from fedeba_jax import weights as weights
 from fedeba_jax.algorithms import ALGORITHMS as ALGORITHMS

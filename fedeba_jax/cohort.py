@@ -104,6 +104,13 @@ class Cohort:
 
         return self._gated(exchange, (broadcast, context), when, replies=1, alongside=alongside)
 
+    def derived(self, function: Callable[[Any], Any], reply: Any) -> Any:
+        """function(reply), one leaf for each: sending it on costs nothing where the reply's exchange did not happen."""
+        made = function(reply)
+        for new, leaf in zip(jax.tree.leaves(made), jax.tree.leaves(reply), strict=True):
+            self._gates[id(new)] = (new, self._gates[id(leaf)][1])
+        return made
+
     def _gated(
         self,
         exchange: Callable[[Any], Any],

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from optax import GradientTransformationExtraArgs as Transform
 
-from fedeba_jax import tree
+from fedeba_jax import privacy, tree
 from fedeba_jax.schedules import as_schedule
 from fedeba_jax.types import Apply, Batch, Client, Objective, Params, Scalar, Schedule, Shard
 
@@ -54,6 +54,9 @@ class LocalTraining:
       block: the most examples of one forward pass in full-data evaluations.
       reports: fields of `LocalUpdate` that `train` returns.
       apply: the model's logits, for methods that look at predictions; others do without.
+      per_example: if given, DP-SGD: each step takes a Poisson sample of expected size B, clips each example's
+        gradient, and adds noise to their sum.
+      limits: if given, bounds of the updates and losses that are reported.
     """
 
     objective: Objective
@@ -68,6 +71,8 @@ class LocalTraining:
     block: int = 200
     reports: tuple[str, ...] = ("delta",)
     apply: Apply | None = None
+    per_example: privacy.PerExample | None = None
+    limits: privacy.Limits | None = None
 
     def __post_init__(self) -> None:
         if self.loss_on not in ("full", "last_batch"):
@@ -104,8 +109,10 @@ class LocalTraining:
         if self.loss_on == "last_batch" and self.batch_size is not None:
             batches = self.batches(client)
             last = batches.num_steps - 1
-            return objective(gather(client.data, batches.position[last], batches.mask[last]))
-        return self._mean_over_data(client, objective)
+            value = objective(gather(client.data, batches.position[last], batches.mask[last]))
+        else:
+            value = self._mean_over_data(client, objective)
+        return value if self.limits is None else self.limits.loss(value)
 
     def loss_and_grad(self, client: Client, params: Params) -> tuple[jax.Array, Params]:
         """F_i and its gradient at params, over the whole local training set."""
@@ -162,7 +169,9 @@ class LocalTraining:
             params, optimizer = carry
             k, position, mask = inputs
             value_and_grad = self._value_and_grad(client, params, jax.random.fold_in(objective_key, k))
-            if self.batch_size is None:
+            if self.per_example is not None:
+                value, gradient = None, self._private_gradient(self.per_example, client, params, k)
+            elif self.batch_size is None:
                 value, gradient = self._mean_over_data(client, value_and_grad)
             else:
                 value, gradient = value_and_grad(gather(client.data, position, mask))
@@ -175,8 +184,11 @@ class LocalTraining:
             return (moved, optimizer), None
 
         (trained, _), _ = jax.lax.scan(step, (start, self.gradient.init(start)), inputs)
+        delta = tree.subtract(trained, start)
+        if self.limits is not None:
+            delta = self.limits.delta(delta)
         return LocalUpdate(
-            delta=tree.subtract(trained, start) if "delta" in self.reports else None,
+            delta=delta if "delta" in self.reports else None,
             loss=self.loss(client, trained) if "loss" in self.reports else None,
             initial_loss=self.loss(client, start) if "initial_loss" in self.reports else None,
         )
@@ -189,12 +201,11 @@ class LocalTraining:
         """The round's batches of this client; they depend on its key and count alone."""
         count, capacity = client.data.count, client.data.index.shape[0]
         num_steps = self.num_steps(count)
-        if self.batch_size is None:
-            steps = self.steps if self.epochs is None else self.epochs
+        batch_size = min(self.batch_size or capacity, capacity)
+        steps = self.steps if self.epochs is None else self.epochs * math.ceil(capacity / batch_size)
+        if self.batch_size is None or self.per_example is not None:  # steps that choose their examples otherwise
             nothing = jnp.zeros((steps, 0), jnp.int32)
             return Batches(nothing, nothing, num_steps)
-        batch_size = min(self.batch_size, capacity)
-        steps = self.steps if self.epochs is None else self.epochs * math.ceil(capacity / batch_size)
         per_epoch = self._steps_per_epoch(count)
         step = jnp.arange(steps)[:, None]
         place = (step % per_epoch) * batch_size + jnp.arange(batch_size)  # within the epoch, [K, B]
@@ -240,6 +251,43 @@ class LocalTraining:
 
         return function
 
+    def poisson_sample(self, client: Client, k: Any) -> jax.Array:
+        """Which of the client's examples step k of private training takes, [C]: each with probability B / N_i."""
+        count, capacity = client.data.count, client.data.index.shape[0]
+        draws = jax.random.uniform(private_keys(client, k)[0], (capacity,))
+        return (draws * count < self._expected_batch(count)) & (jnp.arange(capacity) < count)
+
+    def _expected_batch(self, num_examples: jax.Array) -> jax.Array:
+        return num_examples if self.batch_size is None else jnp.minimum(self.batch_size, num_examples)
+
+    def _private_gradient(self, rule: privacy.PerExample, client: Client, params: Params, k: jax.Array) -> Params:
+        """(sum_j clip(grad_j) + noise) / L over a Poisson sample of whatever size, L its expectation.
+
+        The sample is worked off in chunks of B, as many as it needs, so no sample is ever cut short.
+        """
+        count, capacity = client.data.count, client.data.index.shape[0]
+        chosen = self.poisson_sample(client, k)
+        order = jnp.argsort(~chosen)  # the chosen first
+        size = min(self.batch_size or self.block, capacity)
+        _, noise_key, objective_key = private_keys(client, k)
+
+        def clipped(x: jax.Array, y: jax.Array, mask: jax.Array, position: jax.Array) -> Params:
+            alone = Batch(x[None], y[None], jnp.ones_like(mask)[None])
+            key = jax.random.fold_in(objective_key, position)
+            gradient = rule.clipped(jax.grad(self.objective)(params, alone, key, client.round, True))
+            return tree.scale(mask, gradient)
+
+        def add(b: jax.Array, total: Params) -> Params:
+            place = b * size + jnp.arange(size)
+            position = order[jnp.minimum(place, capacity - 1)]
+            batch = gather(client.data, position, place < chosen.sum())
+            chunk = jax.vmap(clipped)(batch.x, batch.y, batch.mask, position)
+            return jax.tree.map(lambda t, g: t + g.sum(0), total, chunk)
+
+        total = jax.lax.fori_loop(0, -(-chosen.sum() // size), add, tree.zeros_like(params))
+        expected = jnp.maximum(self._expected_batch(count), 1)
+        return tree.scale(1.0 / expected, rule.noised(noise_key, total))
+
     def _mean_over_data(self, client: Client, function: Callable[[Batch], Any]) -> Any:
         """Mean over the client's examples of `function` (itself a mean over a batch), block by block."""
         count = client.data.count
@@ -254,6 +302,11 @@ class LocalTraining:
             return function(batch(0))
         zeros = tree.zeros_like(jax.eval_shape(lambda: function(batch(0))))
         return jax.lax.fori_loop(0, -(-count // size), add, zeros)
+
+
+def private_keys(client: Client, k: Any) -> jax.Array:
+    """Keys of a private step: of its sample, its noise and its objective."""
+    return jax.random.split(jax.random.fold_in(jax.random.fold_in(client.key, privacy.KEY), k), 3)
 
 
 def gather(shard: Shard, position: jax.Array, mask: jax.Array) -> Batch:

@@ -46,6 +46,17 @@ def stored(state: State, dtype: Any = None) -> State:
     return state._replace(clients=tree.cast(state.clients, jnp.result_type(float) if dtype is None else dtype))
 
 
+def round_keys(key: Key, round_: jax.Array) -> Key:
+    """Keys of a round: of the draw of its cohort, of its clients, and of the server."""
+    return jax.random.split(jax.random.fold_in(key, round_), 3)
+
+
+def participations(key: Key, rounds: int, sizes: Sizes) -> jax.Array:
+    """How many of a run's first rounds each client takes part in, [M]."""
+    cohorts = jax.lax.map(lambda round_: sample(round_keys(key, round_)[0], sizes), jnp.arange(rounds))
+    return jnp.zeros((sizes.num_clients,), jnp.int32).at[cohorts].add(1)
+
+
 def run_round(
     algorithm: Algorithm,
     federation: Federation,
@@ -61,7 +72,7 @@ def run_round(
     All randomness comes from `fold_in(key, round)`, a client's from a further `fold_in` of its id,
     so results do not depend on chunks of rounds, on the order of the cohort or on the client map.
     """
-    sampling, clients, server = jax.random.split(jax.random.fold_in(key, round_), 3)
+    sampling, clients, server = round_keys(key, round_)
     sampled = sample(sampling, sizes)
     ids = jnp.arange(sizes.num_clients) if algorithm.everyone else sampled
     cohort = Cohort(

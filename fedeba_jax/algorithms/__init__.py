@@ -12,9 +12,10 @@ from fedeba_jax.algorithms.afl import afl
 from fedeba_jax.algorithms.corefed import corefed
 from fedeba_jax.algorithms.ditto import ditto
 from fedeba_jax.algorithms.fedavg import fedavg, fedsgd
+from fedeba_jax.algorithms.fedavg_align import fedavg_align
 from fedeba_jax.algorithms.feddisco import feddisco
 from fedeba_jax.algorithms.fedeba import fedeba
-from fedeba_jax.algorithms.fedeba_plus import fedavg_align, fedeba_plus
+from fedeba_jax.algorithms.fedeba_plus import fedeba_plus
 from fedeba_jax.algorithms.fedfv import fedfv
 from fedeba_jax.algorithms.fedmgda_plus import fedmgda_plus
 from fedeba_jax.algorithms.fedprox import fedprox

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fedeba_jax import weights
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Info, Key, Mixture, Params, Sizes, State
+from fedeba_jax.types import Algorithm, Info, Key, Mixture, Params, Scalar, Sizes, State
 
 Weighting = Literal["examples", "uniform"]
 Prior = Literal["none", "examples"]
@@ -69,9 +69,9 @@ def alone(params: Params) -> Mixture:
     return Mixture(jax.tree.map(lambda leaf: leaf[None], params), jnp.ones((1,)))
 
 
-def client_weights(cohort: Cohort, weighting: Weighting) -> jax.Array:
-    """FedAvg's weights: by number of examples (uniform for equal shards), or uniform."""
-    return weights.by_examples(cohort.num_examples) if weighting == "examples" else weights.uniform(cohort.size)
+def client_weights(cohort: Cohort, weighting: Weighting, cap: Scalar | None = None) -> jax.Array:
+    """FedAvg's weights: by number of examples (uniform for equal shards), capped if so asked, or uniform."""
+    return weights.by_examples(cohort.num_examples, cap) if weighting == "examples" else weights.uniform(cohort.size)
 
 
 def size_prior(cohort: Cohort, prior: Prior) -> jax.Array | None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from fedeba_jax.types import Bounds, Scalar
 
-COLLABORATORS = ("local", "server", "model", "rounds")
+COLLABORATORS = ("local", "server", "model", "rounds", "privacy")
 """Parameters that are not the user's: values that the program passes to a factory."""
 
 
