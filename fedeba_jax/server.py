@@ -104,8 +104,10 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
         surprise = tree.subtract(deltas, jax.vmap(tree.scale)(reach, old))
         v = tree.add(tree.weighted_sum(surprise, weights), tree.scale(reach.mean(), mean))
         share = jnp.full((cohort.size,), 1 / jax.tree.leaves(last)[0].shape[0])
-        mean = tree.add(mean, tree.weighted_sum(tree.subtract(new, old), share))
-        return state._replace(memory=Received(Memory(tree.set_rows(last, cohort.id, new), mean))), v
+        change = tree.subtract(new, old)
+        # Added rather than set: what is written depends on what was read, or XLA would copy all M models.
+        memory = Memory(tree.add_rows(last, cohort.id, change), tree.add(mean, tree.weighted_sum(change, share)))
+        return state._replace(memory=Received(memory)), v
 
     def descend(state: ServerState, delta: Params) -> ServerState:
         if not isinstance(state.memory, Received):
