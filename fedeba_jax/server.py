@@ -100,9 +100,12 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
         received = jax.vmap(lambda r, delta, y: tree.add(delta, tree.scale(r, tree.subtract(mean, y))))(
             reach, deltas, old
         )
+        change = tree.subtract(new, old)
         share = jnp.full((cohort.size,), 1 / jax.tree.leaves(last)[0].shape[0])
-        mean = tree.add(mean, tree.weighted_sum(tree.subtract(new, old), share))
-        return state._replace(memory=Received(Memory(tree.set_rows(last, cohort.id, new), mean))), received
+        mean = tree.add(mean, tree.weighted_sum(change, share))
+        # Added rather than set: what is written depends on what was read, or XLA would copy all M models.
+        memory = Memory(tree.add_rows(last, cohort.id, change), mean)
+        return state._replace(memory=Received(memory)), received
 
     def descend(state: ServerState, delta: Params) -> ServerState:
         if not isinstance(state.memory, Received):

@@ -44,6 +44,10 @@ def set_rows(stacked: Params, index: jax.Array, values: Params) -> Params:
     return jax.tree.map(lambda leaf, value: leaf.at[index].set(value), stacked, values)
 
 
+def add_rows(stacked: Params, index: jax.Array, values: Params) -> Params:
+    return jax.tree.map(lambda leaf, value: leaf.at[index].add(value), stacked, values)
+
+
 def zeros_like(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), tree)
 

@@ -264,6 +264,18 @@ def test_a_rate_of_zero_leaves_numbers():
     assert np.isfinite(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(state)])).all()
 
 
+def test_the_memory_is_written_in_place():
+    """A round touches the cohort's rows: no program holds a second copy of all M."""
+    server, clients, size = varp(1.0), 500, 1000
+
+    def step(state, ids):
+        return heard(server, state, ids, jnp.sin(state.params)[None] * (1.0 + ids[:, None]), local=LOCAL)[::-1]
+
+    state = server.init(jnp.ones(size), Sizes(clients, 2, 1, size))
+    scanned = jax.jit(lambda state: jax.lax.scan(step, state, jnp.arange(6).reshape(3, 2)), donate_argnums=0)
+    assert scanned.lower(state).compile().memory_analysis().temp_size_in_bytes < 4 * clients * size / 10
+
+
 def test_varp_composes_with_any_optimizer():
     server, state = four_clients(variance_reduced(optax.sgd(1.0, momentum=0.5)))
     v, later = heard(server, state, [0, 2], [[3, 1], [2, 4]])

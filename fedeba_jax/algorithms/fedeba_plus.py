@@ -4,7 +4,8 @@ Notes:
   The paper's h = (1 - alpha) grad + alpha g~ applies the frozen g~ in each of K steps, which moves
   the model by alpha K eta_L g~ a round and diverges at the paper's own settings. The text speaks of
   "the one local update", so by default g~ carries a factor `fair_scale` = 1/K: a round's fair part is
-  one local step. `fair_scale=1` is the literal reading.
+  one local step. `fair_scale=1` is the literal reading. With FedVARP as the server its v takes the place of
+  sum p_i Delta_i, of the aligned updates, with the gate open and closed; the first step is mixed in as it is.
 """
 
 from collections.abc import Callable
