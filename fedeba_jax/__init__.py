@@ -10,6 +10,7 @@ from fedeba_jax.local import LocalTraining as LocalTraining
 from fedeba_jax.objectives import cross_entropy as cross_entropy
 from fedeba_jax.objectives import lsr as lsr
 from fedeba_jax.server import descent as descent
+from fedeba_jax.server import variance_reduced as variance_reduced
 from fedeba_jax.simulate import run_round as run_round
 from fedeba_jax.simulate import run_rounds as run_rounds
 from fedeba_jax.simulate import simulate as simulate

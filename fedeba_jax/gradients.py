@@ -24,9 +24,9 @@ def _stateless(function: Any) -> Transform:
 
 
 def blend(fair_scale: Scalar | None = None) -> Transform:
-    """h = (1 - a) grad + a c g~: FedEBA+'s aligned gradient (Algorithm 1, line 11).
+    """h = (1 - a) grad + a c g~: FedEBA+'s aligned gradient (Algorithm 1, line 11); with c = 1, MimeLite's step.
 
-    g~ is the context's `target`, a its `weight` (alpha where the gate is open, else 0).
+    g~ is the context's `target`, a its `weight` (FedEBA+: alpha where the gate is open, else 0; MimeLite: beta).
 
     Args:
       fair_scale: c; None is 1/K, which makes the fair part of a whole round one local step's worth.

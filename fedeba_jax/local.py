@@ -85,6 +85,10 @@ class LocalTraining:
         """The same training with one more transformation of the gradient."""
         return dataclasses.replace(self, gradient=optax.chain(self.gradient, transform))
 
+    def rate(self, round_: jax.Array) -> jax.Array:
+        """eta_L of a round."""
+        return jnp.asarray(as_schedule(self.learning_rate)(round_))
+
     def num_steps(self, num_examples: jax.Array) -> jax.Array:
         """K_i of a client with so many examples."""
         if self.epochs is None:
@@ -146,7 +150,7 @@ class LocalTraining:
           visits: numbers [S] of the batches to step on, modulo K_i, instead of all K_i once.
           **context: further arguments of the gradient transformation.
         """
-        rate = jnp.asarray(as_schedule(self.learning_rate)(client.round))
+        rate = self.rate(client.round)
         batches = self.batches(client)
         objective_key = jax.random.fold_in(client.key, OBJECTIVE)
         start, anchor = params, params if anchor is None else anchor

@@ -60,7 +60,7 @@ def lsr(
 
     F^r = F_cls + gamma min(1, t / (warmup T)) F_reg of the logits of a batch and of a random view of it, mixed
     with one lambda ~ U(0, 1) a batch. Losses that weigh clients (`train` false) take lambda = 1/2 and always the
-    same views: a function of the model alone.
+    same views: a function of the model and the round.
 
     Args:
       model: the network.
@@ -121,7 +121,7 @@ def robust_losses(
     log_p1, log_p2 = jax.nn.log_softmax(logits), jax.nn.log_softmax(view_logits)
     log_p = jnp.logaddexp(jnp.log(mix) + log_p1, jnp.log1p(-mix) + log_p2)
     sharpened = log_p / sharpening  # logits of p_s: p^2 itself underflows
-    # softmax(z / T_d), from log p: XLA contracts z / T_d - max to one rounding, which is not <= 0 for large z
+    # softmax(z / T_d), from log p: compiled, z / T_d less its maximum can come out positive for z beyond 1e9
     log_q, view_log_q = jax.nn.log_softmax(log_p1 / distillation), jax.nn.log_softmax(log_p2 / distillation)
     if mode == "reference":
         sharpened = jax.nn.softmax(sharpened)

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 
 from fedeba_jax.types import Params, Scalar
 
+_dot = functools.partial(jnp.tensordot, precision=jax.lax.Precision.HIGHEST)
+
 
 def add(a: Params, b: Params) -> Params:
     return jax.tree.map(jnp.add, a, b)
@@ -38,8 +40,28 @@ def weighted_sum(stacked: Params, weights: jax.Array) -> Params:
 
 def products(stacked: Params, tree: Params) -> jax.Array:
     """<stacked_i, tree> for every i of the leading axis."""
-    dot = functools.partial(jnp.tensordot, precision=jax.lax.Precision.HIGHEST)
-    return jax.tree.reduce(jnp.add, jax.tree.map(lambda s, leaf: dot(s, leaf, axes=leaf.ndim), stacked, tree))
+    return jax.tree.reduce(jnp.add, jax.tree.map(lambda s, leaf: _dot(s, leaf, axes=leaf.ndim), stacked, tree))
+
+
+def gram(stacked: Params, other: Params | None = None) -> jax.Array:
+    """<stacked_i, other_j>, [n, n'], over all leaves; `other` is `stacked` itself by default."""
+
+    def one(a: jax.Array, b: jax.Array) -> jax.Array:
+        axes = tuple(range(1, a.ndim))
+        return _dot(a, b, axes=(axes, axes))
+
+    return jax.tree.reduce(jnp.add, jax.tree.map(one, stacked, stacked if other is None else other))
+
+
+def squared_norms(stacked: Params) -> jax.Array:
+    """|stacked_i|^2 for every i of the leading axis: the diagonal of `gram` at a fraction of its cost."""
+    squares = jax.tree.map(lambda leaf: jnp.sum(jnp.square(leaf), axis=tuple(range(1, leaf.ndim))), stacked)
+    return jax.tree.reduce(jnp.add, squares)
+
+
+def dot(a: Params, b: Params) -> jax.Array:
+    """<a, b> over all leaves."""
+    return jax.tree.reduce(jnp.add, jax.tree.map(lambda x, y: _dot(x, y, axes=x.ndim), a, b))
 
 
 def rows(stacked: Params, index: jax.Array | int) -> Params:

@@ -70,6 +70,11 @@ def test_a_histogram_costs_as_many_numbers_as_there_are_classes():
     assert traffic("feddisco") == (MODEL, MODEL + CLASSES, 1)
 
 
+def test_momentum_in_local_steps_doubles_both_ways():
+    """Down: x and m. Up: the update, and the gradient along with it."""
+    assert traffic("mime_lite") == (2 * MODEL, 2 * MODEL, 1)
+
+
 def test_an_open_gate_costs_a_second_exchange():
     """Down: x, g~ and its weight. Up: loss, gradient; then update, loss."""
     assert traffic("fedeba_plus", theta=OPEN) == (2 * MODEL + 1, 1 + MODEL + MODEL + 1, 2)

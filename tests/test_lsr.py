@@ -369,4 +369,4 @@ def test_a_run_on_noisy_labels_trains_with_it(tmp_path):
     noisy = run.Settings("fedeba", hparams.parse("fedeba", ""), MINI, task)
     result = run.train(noisy, tmp_path, plot=False)
     assert not result.diverged
-    assert 0 < result.last["mean"][0] < 100
+    assert 0 < result.last["global"]["mean"][0] < 100

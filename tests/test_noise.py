@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from experiments import federations, hparams, run
+from experiments import federations, hparams, points, run, sweep_run
+from experiments.program import Seeds
 from experiments.tasks import resolve
 from fedeba_jax.data.noise import flip_symmetric
 from fedeba_jax.data.sources import load
@@ -154,6 +155,19 @@ def test_each_seed_has_its_own_noise(noisy_run, tmp_path):
 
 def test_without_noise_nothing_of_it_reaches_the_program(dataset):
     assert run.prepare(settings(), dataset)[1].tables.labels is None
+
+
+def test_a_sweep_gives_each_point_the_noise_of_its_data_seed(dataset):
+    task = resolve(MINI, TINY | {"label_noise": 0.5})
+    made = points.make(
+        ["fedeba"], points.grid([("tau", ["0.1", "1"])]), task_name=MINI, task=task, seeds=(0, 1),
+        seeds_of=lambda s: Seeds(s, s, s), validation=0.1,
+    )  # fmt: skip
+    (group,) = sweep_run.Sweep(made, dataset, "auto", "auto", 0).groups(set())
+    labels = group.runs(made).tables.labels
+    expected = {seed: split(dataset, seed=seed, label_noise=0.5)[1].labels for seed in (0, 1)}
+    np.testing.assert_array_equal(labels, [expected[point.seed] for point in made])
+    assert (expected[0] != expected[1]).any()
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])

@@ -19,6 +19,16 @@ CASES = [
     ("fedavg", {"weighting": "uniform"}),
     ("fedsgd", {}),
     ("fedprox", {"mu": 0.7}),
+    ("qffl", {"q": 0.0}),
+    ("qffl", {"q": 0.5}),
+    ("qffl", {"q": 15.0}),
+    *(("fedmgda_plus", {"eps": eps}) for eps in (0.0, 0.1, 1.0)),
+    ("fedmgda_plus", {"eps": 0.1, "eta": 0.3, "prior": "none"}),
+    ("fedfv", {"alpha": 0.0, "window": 0}),
+    ("fedfv", {"alpha": 0.5, "window": 1}),
+    ("fedfv", {"alpha": 0.1, "window": 2}),
+    ("fedfv", {"alpha": 0.1, "window": 1, "fv_window": "current"}),
+    ("fedfv", {"alpha": 1.0, "window": 3, "fv_window": "current"}),
     ("ditto", {"lam": 0.5}),
     ("ditto", {"lam": 0.0, "weighting": "uniform"}),
     ("focus", {}),
@@ -28,6 +38,8 @@ CASES = [
     ("lp_proj", {"dim": 5, "lam": 2.0, "outer": 2, "inner": 3, "damped": True, "train_all": True}),
     ("rank_core_fed", {}),
     ("rank_core_fed", {"candidates": 0}),
+    ("mime_lite", {"beta": 0.9}),
+    ("mime_lite", {"beta": 0.4, "weighting": "uniform"}),
     ("fedeba", {"tau": 0.5}),
     ("fedeba", {"tau": 2.0, "prior": "examples"}),
     ("fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 0.0}),
@@ -69,6 +81,7 @@ TWIN_SPELLING = {  # of hyper-parameters that the twin names otherwise
     "aaggff": lambda published_code=False, **h: {"repo_exact": published_code, **h},
     "fedwavg": lambda prior="none", **h: {"prior": {"none": "uniform", "examples": "size"}[prior], **h},
     "feddisco": lambda **h: {"num_classes": 3, **h},
+    "fedmgda_plus": lambda prior="examples", **h: {"prior": {"none": "uniform", "examples": "size"}[prior], **h},
 }
 KEPT = {  # what an algorithm keeps besides its model, by the twin's name for it in its last round
     "afl": lambda state: {"lambda": state.server.memory.mixture, "average": state.server.memory.average},
@@ -192,3 +205,5 @@ def compare(problem, key, state, info, name, hparams, epochs=None):
     np.testing.assert_allclose(info["weight_max"], [d["weights"].max() for d in twin.diagnostics], atol=1e-8)
     if "theta" in hparams and hparams["theta"] == 20.0:
         assert 0 < np.sum(info["gate"]) < ROUNDS, "choose theta so that both branches run"
+    if name == "fedfv" and hparams["window"] > ("fv_window" in hparams):
+        assert any(d["history_weights"] for d in twin.diagnostics), "no past client was opposed"

@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedeba_jax import tree
 from fedeba_jax.algorithms.common import check, diagnose, remembering
 from fedeba_jax.algorithms.participation import full_participation_if
 from fedeba_jax.cohort import Cohort
@@ -62,7 +61,7 @@ def aaggff(
         reply = cohort.ask(local.reporting("delta", "initial_loss").train, state.params)
         memory = step(memory, cohort.id, response(reply.initial_loss, shape), cohort.round, published_code)
         p = memory.p[cohort.id] / memory.p[cohort.id].sum()
-        return server.descend(state, tree.weighted_sum(reply.delta, p)), memory, diagnose(p, before=reply.initial_loss)
+        return server.step(state, reply.delta, p, cohort, local), memory, diagnose(p, before=reply.initial_loss)
 
     return remembering(server, start, update)
 

@@ -67,7 +67,7 @@ def afl(
         mixture = ascend(memory.mixture, cohort.id, reply.initial_loss, gamma, participation)
         chosen = (memory.mixture if old else mixture)[cohort.id]
         p = normalised(chosen, uniform(cohort.size))
-        state = server.descend(state, tree.weighted_sum(reply.delta, p))
+        state = server.step(state, reply.delta, p, cohort, local)
         average = tree.mix(1 / (cohort.round + 1), memory.average, state.params) if averaged else None
         return state, Memory(mixture, average), diagnose(p, before=reply.initial_loss)
 

@@ -13,6 +13,7 @@ from fedeba_jax.types import Algorithm, Info, Key, Mixture, Params, Sizes, State
 
 Weighting = Literal["examples", "uniform"]
 Prior = Literal["none", "examples"]
+Models = Callable[[Any], dict[str, Params]]
 
 
 def one_model(server: Server, update: Callable[[ServerState, Cohort], tuple[ServerState, Info]]) -> Algorithm:
@@ -82,11 +83,11 @@ def diagnose(p: jax.Array, *, before: jax.Array | None = None, after: jax.Array 
     """Diagnostics of a round: how even the weights are, and the spread of the losses that were asked for.
 
     Args:
-      p: weights of the aggregation.
+      p: weights of the aggregation; the entropy is that of their shares, should they not sum to 1.
       before: F_i(x_t), of the model that was sent; reported as loss_*.
       after: F_i(x_{t,K}^i), of the locally trained models; reported as trained_loss_*.
     """
-    info = {"weight_entropy": weights.entropy(p), "weight_max": p.max()}
+    info = {"weight_entropy": weights.entropy(weights.normalised(p, otherwise=p)), "weight_max": p.max()}
     for name, losses in (("loss", before), ("trained_loss", after)):
         if losses is not None:
             info |= {f"{name}_mean": losses.mean(), f"{name}_min": losses.min(), f"{name}_max": losses.max()}

@@ -7,7 +7,6 @@ Notes:
 
 import jax.numpy as jnp
 
-from fedeba_jax import tree
 from fedeba_jax.algorithms.common import diagnose, one_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
@@ -30,6 +29,6 @@ def corefed(local: LocalTraining, server: Server, *, M: Positive = 5.0, eps: Pos
         reply = cohort.ask(local.reporting("delta", "initial_loss").train, state.params)
         inverse = 1 / jnp.maximum(1 - reply.initial_loss / M, eps / M)  # M / u_i: finite for any M
         p = inverse / inverse.sum()
-        return server.descend(state, tree.weighted_sum(reply.delta, p)), diagnose(p, before=reply.initial_loss)
+        return server.step(state, reply.delta, p, cohort, local), diagnose(p, before=reply.initial_loss)
 
     return one_model(server, update)

@@ -43,6 +43,6 @@ def ditto(
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Params, Info]:
         reply, personal = cohort.ask(train, state.params)
         p = client_weights(cohort, weighting)
-        return server.descend(state, tree.weighted_sum(reply.delta, p)), personal.state, diagnose(p)
+        return server.step(state, reply.delta, p, cohort, local), personal.state, diagnose(p)
 
     return Algorithm(init, update, global_model, lambda state, v: alone(v))

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from fedeba_jax import tree
 from fedeba_jax.algorithms.common import Weighting, check, client_weights, diagnose, one_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
@@ -24,7 +23,7 @@ def fedavg(local: LocalTraining, server: Server, *, weighting: Weighting = "exam
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta").train, state.params)
         p = client_weights(cohort, weighting)
-        return server.descend(state, tree.weighted_sum(reply.delta, p)), diagnose(p)
+        return server.step(state, reply.delta, p, cohort, local), diagnose(p)
 
     return one_model(server, update)
 

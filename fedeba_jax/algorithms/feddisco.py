@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import rel_entr
 
-from fedeba_jax import tree
 from fedeba_jax.algorithms.common import check, diagnose, one_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining, LocalUpdate
@@ -44,7 +43,7 @@ def feddisco(
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply, counts = cohort.ask(train, state.params)
         p = disco_weights(counts, a, b, metric)
-        return server.descend(state, tree.weighted_sum(reply.delta, p)), diagnose(p)
+        return server.step(state, reply.delta, p, cohort, local), diagnose(p)
 
     return one_model(server, update)
 

@@ -1,6 +1,5 @@
 """FedEBA: the entropy-based aggregation of FedEBA+ alone (the paper's component (1))."""
 
-from fedeba_jax import tree
 from fedeba_jax.algorithms.common import Prior, check, diagnose, one_model, size_prior
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
@@ -24,6 +23,6 @@ def fedeba(local: LocalTraining, server: Server, *, tau: Temperature = 1.0, prio
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta", "loss").train, state.params)
         p = entropy_based(reply.loss, tau, size_prior(cohort, prior))
-        return server.descend(state, tree.weighted_sum(reply.delta, p)), diagnose(p, after=reply.loss)
+        return server.step(state, reply.delta, p, cohort, local), diagnose(p, after=reply.loss)
 
     return one_model(server, update)

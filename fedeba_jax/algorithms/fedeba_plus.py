@@ -105,8 +105,9 @@ def _gated(
         shares = by_examples(cohort.num_examples)
         first_step = cohort.ask_sum(local.first_step, shares, x, when=~unfair, alongside=True)  # line 21
         p = aggregate(cohort, reply)
+        state, delta = server.receive(state, reply.delta, p, cohort, aligned)
         # line 15 with the gate open, line 23 with it closed
-        delta = tree.mix(jnp.where(unfair, 0.0, alpha), tree.weighted_sum(reply.delta, p), first_step)
+        delta = tree.mix(jnp.where(unfair, 0.0, alpha), delta, first_step)
         info = diagnose(p, before=losses, after=reply.loss)
         return server.descend(state, delta), {**info, "angle": angle, "gate": unfair}
 

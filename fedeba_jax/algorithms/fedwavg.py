@@ -66,7 +66,7 @@ def fedwavg(
         reply, forgotten, memory = cohort.ask(train, state.params)
         p = forgetting_weights(forgotten, alpha, size_prior(cohort, prior))
         info = {**diagnose(p), "forgotten": forgotten.mean()}
-        return server.descend(state, tree.weighted_sum(reply.delta, p)), memory.state, info
+        return server.step(state, reply.delta, p, cohort, local), memory.state, info
 
     return Algorithm(init, update, global_model)
 

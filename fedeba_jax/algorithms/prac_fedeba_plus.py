@@ -8,7 +8,6 @@ Notes:
 
 import jax.numpy as jnp
 
-from fedeba_jax import tree
 from fedeba_jax.algorithms.common import Prior, check, diagnose, one_model, size_prior
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
@@ -48,7 +47,7 @@ def prac_fedeba_plus(
         fair = jnp.vdot(p, steps) * p_fair / steps  # line 14: g~ of every step, for each client's number of steps
         one_step = by_examples(cohort.num_examples) / steps  # line 19
         mixed = (1 - alpha) * p + alpha * jnp.where(unfair, fair, one_step)
-        delta = tree.weighted_sum(reply.delta, mixed)  # lines 15-16, 20
+        state, delta = server.receive(state, reply.delta, mixed, cohort, local)  # lines 15-16, 20
         info = diagnose(p, before=reply.initial_loss, after=reply.loss)
         return server.descend(state, delta), {**info, "angle": angle, "gate": unfair}
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fedeba_jax import tree
 from fedeba_jax.algorithms.common import Prior, check, diagnose, remembering, size_prior
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
@@ -43,6 +42,6 @@ def term(
             e = jnp.exp(t * losses - (t * losses).max())
             Z = 0.5 * Z + 0.5 * e.mean()
             a = e / (cohort.size**2 * Z)
-        return server.descend(state, tree.weighted_sum(reply.delta, a)), Z, diagnose(a, before=losses)
+        return server.step(state, reply.delta, a, cohort, local), Z, diagnose(a, before=losses)
 
     return remembering(server, lambda params, sizes: () if normalised else jnp.zeros(()), update)

@@ -22,7 +22,7 @@ def fedeba(problem, *, tau, prior=None):
         trained = [local_sgd(problem, t, i, x)[-1] for i in cohort]
         losses_after = problem.full_losses(trained, cohort)
         p = entropy_weights(losses_after, tau, prior_weights(problem, cohort, prior))
-        delta = combine(p, [subtract(z, x) for z in trained])
+        delta = problem.aggregate(t, cohort, p, [subtract(z, x) for z in trained])
         x = add(x, scale(problem.server_rate, delta))
         trace.record(x, losses_before=losses_before, losses_after=losses_after, weights=p)
     return trace
@@ -66,7 +66,7 @@ def algorithm_1(problem, aggregation_weights, fair_weights, alpha, theta, fair_s
             deltas = [subtract(z, x) for z in trained]  # line 13
             losses_after = problem.full_losses(trained, cohort)
             p = aggregation_weights(cohort, losses_after)
-            delta = combine(p, deltas)  # line 15
+            delta = problem.aggregate(t, cohort, p, deltas)  # line 15
         else:
             paths = [local_sgd(problem, t, i, x) for i in cohort]  # lines 17-20
             deltas = [subtract(path[-1], x) for path in paths]  # line 21
@@ -74,7 +74,7 @@ def algorithm_1(problem, aggregation_weights, fair_weights, alpha, theta, fair_s
             losses_after = problem.full_losses([path[-1] for path in paths], cohort)
             p = aggregation_weights(cohort, losses_after)
             ideal = combine(example_weights(problem, cohort), first_steps)
-            delta = add(scale(1 - alpha, combine(p, deltas)), scale(alpha, ideal))  # line 23
+            delta = add(scale(1 - alpha, problem.aggregate(t, cohort, p, deltas)), scale(alpha, ideal))  # line 23
         x = add(x, scale(problem.server_rate, delta))  # line 25
         trace.record(
             x,
