@@ -79,6 +79,12 @@ def full_cohorts(algorithm: str, clients: int) -> str:
     return f"{algorithm} as asked for uses every client in every round: cohort_size={clients}"
 
 
+def mean_and_spread(values: Sequence[float], digits: int) -> str:
+    """The mean, and the population std over several seeds."""
+    spread = f" ± {np.std(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{spread}"
+
+
 def results_table(rows: dict[str, dict[str, Sequence[float]]], title: str) -> None:
     """A row a method, mean (and population std over several seeds) of each metric; best in bold."""
     table = Table(title=title, title_justify="left")
@@ -92,9 +98,8 @@ def results_table(rows: dict[str, dict[str, Sequence[float]]], title: str) -> No
     for method, row in rows.items():
         cells = []
         for key, (_, digits) in METRICS.items():
-            values = np.asarray(row[key], float)
-            cell = f"{values.mean():.{digits}f}" + (f" ± {values.std():.{digits}f}" if len(values) > 1 else "")
-            cells.append(f"[bold]{cell}[/bold]" if len(rows) > 1 and values.mean() == best[key] else cell)
+            cell = mean_and_spread(row[key], digits)
+            cells.append(f"[bold]{cell}[/bold]" if len(rows) > 1 and np.mean(row[key]) == best[key] else cell)
         table.add_row(method, *cells)
     (console if console.is_terminal else Console(width=120, file=sys.stdout)).print(table)
 
