@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import calls, hparams, privacy
+from experiments import calls, hparams, options
 from experiments.common_flags import checked_task
 from experiments.program import Seeds
 from experiments.tasks import Task
@@ -142,7 +142,7 @@ def make(
             changed = checked_task(task_name, dataclasses.asdict(task) | changes)
             values = hparams.parse(algorithm, own, flag="--grid")
             changed = hparams.everybody(algorithm, values, changed)
-            privacy.check(algorithm, values, changed)
+            options.check(algorithm, values, changed)
             for seed in seeds:
                 point = Point(algorithm, values, task_name, changed, seed, seeds_of(seed), validation, state_dtype)
                 points.setdefault(point.id, point)

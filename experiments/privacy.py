@@ -53,7 +53,7 @@ def _check_algorithm(place: str, algorithm: str, values: dict[str, Any], task: T
     server = fedeba_jax.descent(optax.identity())
     make = functools.partial(factory, local, server, privacy=MODES[call.name](**call.arguments))
     try:
-        fedeba_jax.scheduled(make, **hparams.together(*hparams.traced(algorithm, values)))
+        fedeba_jax.scheduled(make, **hparams.together(algorithm, *hparams.traced(algorithm, values)))
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import calls, cli, common_flags, hparams, privacy, run, show
+from experiments import calls, cli, common_flags, hparams, options, run, show
 from experiments.tasks import HELP, OPTIONS, TASKS
 from fedeba_jax import ALGORITHMS
 from fedeba_jax.algorithms.signature import hyperparameters
@@ -41,7 +41,7 @@ def settings() -> run.Settings:
         raise ValueError(f"--algorithm={','.join(FLAGS.algorithm)} names {len(FLAGS.algorithm)}; train takes one")
     (algorithm,) = FLAGS.algorithm
     values, task = hparams.parse(algorithm, FLAGS.hparams), common_flags.task()
-    privacy.check(algorithm, values, task)
+    options.check(algorithm, values, task)
     everybody = hparams.everybody(algorithm, values, task)
     if everybody != task:
         print(show.full_cohorts(algorithm, task.clients))
