@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.client_map import map_sum
+from fedeba_jax.client_map import everywhere, map_sum
 from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, Private, Scalar, Shard
 
 Gate = bool | jax.Array
@@ -110,6 +110,15 @@ class Cohort:
         for new, leaf in zip(jax.tree.leaves(made), jax.tree.leaves(reply), strict=True):
             self._gates[id(new)] = (new, self._gates[id(leaf)][1])
         return made
+
+    def at_server(self, compute: Callable[..., Any], *args: Any) -> Any:
+        """`compute(*args)` on small arrays, not divided among the devices that share the clients: a loop over weights.
+
+        Args:
+          compute: a function of arrays alone.
+          *args: what it needs of traced values.
+        """
+        return everywhere(self._map, compute)(*args)
 
     def _gated(
         self,

@@ -1,5 +1,7 @@
 """Every client map is `jax.vmap` as far as results tell."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,6 +77,29 @@ def test_map_sum_is_the_weighted_sum_of_what_vmap_gives(name, count):
 def test_map_sum_with_rows_of_weight_zero_leaves_them_out(name):
     total = maps.map_sum(MAPS[name](), lambda row: row, jnp.array([0.0, 2.0, 0.0]), jnp.array([5.0, 7.0, 9.0]))
     assert total == 14
+
+
+@every_map
+def test_everywhere_changes_nothing(name):
+    found = maps.everywhere(MAPS[name](), lambda a, b: {"sum": a["x"] + b, "kept": a["y"]})({"x": SHARED, "y": 3}, 2.0)
+    close(found, {"sum": {"s": SHARED["s"] + 2}, "kept": jnp.asarray(3)})
+
+
+def test_devices_do_not_wait_for_each_other_inside_a_loop_that_runs_everywhere():
+    client_map = maps.sharded(maps.device_mesh())
+
+    def normalise(weights):
+        return jax.lax.fori_loop(0, 9, lambda _, w: w / jnp.linalg.norm(w), weights)
+
+    def run(x):
+        weights = maps.everywhere(client_map, normalise)(client_map(jnp.square)(x))
+        return client_map(jnp.multiply)(x, weights)
+
+    x = jnp.arange(1.0, 7.0)
+    close(jax.jit(run)(x), x * normalise(x**2))
+    lines = jax.jit(run).lower(x).compile().as_text().splitlines()
+    exchanges = [line for line in lines if re.search(r" (all-|reduce-scatter|collective-)[a-z]*\(", line)]
+    assert len(exchanges) == 1, exchanges  # the squares, before the loop
 
 
 @every_map

@@ -52,12 +52,12 @@ def traffic(name, **hparams):
     return floats
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedsgd", "fedprox", "propfair"])
+@pytest.mark.parametrize("name", ["fedavg", "fedsgd", "fedprox", "propfair", "fedmgda_plus"])
 def test_averaging_sends_a_model_down_and_up(name):
     assert traffic(name) == (MODEL, MODEL, 1)
 
 
-@pytest.mark.parametrize("name", ["fedeba", "term", "corefed", "afl", "aaggff"])
+@pytest.mark.parametrize("name", ["fedeba", "term", "corefed", "afl", "aaggff", "qffl", "fedfv"])
 def test_weights_by_losses_cost_a_loss(name):
     assert traffic(name) == (MODEL, MODEL + 1, 1)
 
@@ -245,3 +245,11 @@ def test_ask_sum_is_the_weighted_sum_of_ask(name):
     found = other.ask_sum(scaled, weights, X)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
     assert counted(one) == counted(other)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_the_server_s_own_work_costs_nothing(name):
+    of = cohort(MAPS[name])
+    counts = of.num_examples
+    np.testing.assert_allclose(of.at_server(lambda n, c: n / n.sum() * c, counts, 2.0), 2 * counts / counts.sum())
+    assert not any(counted(of).values())

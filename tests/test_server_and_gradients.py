@@ -91,6 +91,18 @@ def test_tree_algebra_by_hand():
     assert (tree.size(a), tree.num_bytes(a), tree.num_bytes(jnp.zeros(3, jnp.bfloat16))) == (3, 12, 6)
 
 
+def test_inner_products_run_over_all_leaves(x64):
+    rng = np.random.default_rng(0)
+    one, other = ({"u": rng.normal(size=(n, 2, 3)), "v": (rng.normal(size=n),)} for n in (4, 5))
+    flat, others = (np.concatenate([t["u"].reshape(len(t["u"]), -1), t["v"][0][:, None]], axis=1) for t in (one, other))
+    np.testing.assert_allclose(tree.gram(one), flat @ flat.T, atol=1e-14)
+    np.testing.assert_allclose(tree.gram(one, other), flat @ others.T, atol=1e-14)
+    np.testing.assert_allclose(tree.squared_norms(one), np.sum(flat**2, axis=1), atol=1e-14)
+    first, last = tree.rows(one, 0), tree.rows(other, 4)
+    np.testing.assert_allclose(tree.products(one, last), flat @ others[4], atol=1e-14)
+    np.testing.assert_allclose(tree.dot(first, last), flat[0] @ others[4], atol=1e-14)
+
+
 def test_rows_are_taken_and_set():
     stacked = {"u": jnp.arange(8).reshape(4, 2)}
     index = jnp.array([3, 0])

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from fedeba_jax.solvers import min_norm_weights, online_newton, project_capped_simplex, project_simplex
+from fedeba_jax.solvers import (
+    min_norm_weights,
+    online_newton,
+    project_capped_simplex,
+    project_simplex,
+    without_conflicts,
+)
 from tests.reference.solvers import stationarity_gap
 
 SIZES = [1, 2, 10, 100]
@@ -276,6 +282,33 @@ def test_online_newton_in_float32():
     np.testing.assert_allclose(p, exact, atol=1e-6)
 
 
+# Projections among vectors.
+
+
+@every_size
+def test_without_conflicts_against_projections_of_the_vectors(x64, n):
+    rng = np.random.default_rng(n)
+    u = rng.normal(size=(n, 7))
+    u[n // 2] *= n != 10  # one of them is zero
+    order = rng.permutation(n)
+    for mended in {0, n // 2, n}:
+        expected = u.copy()
+        for i in order[:mended]:
+            for j in order:
+                if j != i and expected[i] @ u[j] < 0:
+                    expected[i] -= (expected[i] @ u[j]) / (u[j] @ u[j]) * u[j]
+        weights = np.asarray(without_conflicts(u @ u.T, order, mended))
+        assert np.all(weights >= 0)
+        np.testing.assert_allclose(weights @ u, expected, atol=1e-9)
+        np.testing.assert_array_equal(weights[order[mended:]], np.eye(n)[order[mended:]])
+
+
+def test_nobody_is_mended_where_nobody_is_opposed(x64):
+    u = np.random.default_rng(0).uniform(size=(6, 4))
+    np.testing.assert_array_equal(without_conflicts(u @ u.T, np.arange(6), 6), np.eye(6))
+    np.testing.assert_array_equal(without_conflicts(np.zeros((6, 6)), np.arange(6), 6), np.eye(6))
+
+
 def test_solvers_compile_and_map(x64):
     rng = np.random.default_rng(0)
     start, lower, upper = (np.stack(v) for v in zip(*(box(5, rng) for _ in range(3)), strict=True))
@@ -286,6 +319,7 @@ def test_solvers_compile_and_map(x64):
         (project_capped_simplex, (u[:, :, 0], lower, upper)),
         (min_norm_weights, (gram, start, lower, upper)),
         (online_newton, (-u[:, :, 0], gram, np.ones(3), start)),
+        (lambda g, order: without_conflicts(g, order, 3), (gram, np.argsort(u[:, :, 0], axis=1))),
     ]
     for function, arguments in calls:
         mapped = jax.jit(jax.vmap(function))(*arguments)

@@ -5,6 +5,7 @@ Notes:
   t-tau+1 to t); the paper and its own code take t-tau to t-1. With alpha > 0 at least one client keeps its update.
 """
 
+import functools
 import math
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -19,6 +20,8 @@ from fedeba_jax.server import Server, ServerState
 from fedeba_jax.solvers import without_conflicts
 from fedeba_jax.types import Algorithm, Bounds, Info, Params, Sizes
 
+Share = Annotated[float, Bounds(0, 1)]  # static, as it decides how many clients keep their update
+Count = Annotated[int, Bounds(0)]
 Window = Literal["past", "current"]
 
 
@@ -31,12 +34,7 @@ class History(NamedTuple):
 
 
 def fedfv(
-    local: LocalTraining,
-    server: Server,
-    *,
-    alpha: Annotated[float, Bounds(0, 1)] = 0.1,
-    window: Annotated[int, Bounds(0)] = 10,
-    fv_window: Window = "past",
+    local: LocalTraining, server: Server, *, alpha: Share = 0.1, window: Count = 10, fv_window: Window = "past"
 ) -> Algorithm:
     """x_{t+1} = x_t + s Delta, Delta the mean update without its conflicts, s restoring the length of the plain mean.
 
@@ -54,17 +52,18 @@ def fedfv(
     past = window if fv_window == "past" else max(window - 1, 0)
 
     def start(params: Params, sizes: Sizes) -> Any:
-        shape = (past + 1, sizes.cohort_size)
-        updates = jax.tree.map(lambda leaf: jnp.zeros(shape + leaf.shape, leaf.dtype), params)
-        nobody, never = jnp.zeros(shape, jnp.int32), jnp.full(sizes.num_clients, -1, jnp.int32)
-        return History(updates, nobody, never) if past else ()
+        slots, n = past + 1, sizes.cohort_size
+        updates = tree.repeat(tree.repeat(tree.zeros_like(params), n), slots)
+        never = jnp.full(sizes.num_clients, -1, jnp.int32)
+        return History(updates, jnp.zeros((slots, n), jnp.int32), never) if past else ()
 
     def update(state: ServerState, history: Any, cohort: Cohort) -> tuple[ServerState, Any, Info]:
         t, n = cohort.round, cohort.size
         reply = cohort.ask(local.reporting("delta", "initial_loss").train, state.params)
         gram = tree.gram(reply.delta)
         order = jnp.argsort(reply.initial_loss)
-        a = without_conflicts(gram, order, n - kept_clients(n, alpha)).mean(axis=0)  # Algorithm 2
+        mend = functools.partial(without_conflicts, mended=n - kept_clients(n, alpha))
+        a = cohort.at_server(mend, gram, order).mean(axis=0)  # Algorithm 2
         mean = delta = tree.weighted_sum(reply.delta, a)
         if past:  # Algorithm 3
             history = remember(history, t, cohort.id, reply.delta)
@@ -81,7 +80,7 @@ def fedfv(
             a = a + more
         length, mean_length = jnp.sqrt(tree.dot(delta, delta)), jnp.sqrt(jnp.maximum(gram.mean(), 0))
         rounding = 10 * n * jnp.finfo(a.dtype).eps * jnp.vdot(a, jnp.sqrt(jnp.diagonal(gram)))
-        scale = jnp.where(length > rounding, mean_length / length, 0)
+        scale = jnp.where(length > rounding, mean_length / length, 0)  # what is left of updates that cancel: nothing
         info = {**diagnose(scale * a, before=reply.initial_loss), "conflicts": jnp.mean(gram < 0)}
         state, step = server.receive(state, reply.delta, scale * a, cohort, local)
         return server.descend(state, tree.add(step, tree.scale(scale, of_history))), history, info

@@ -39,7 +39,7 @@ def fedmgda_plus(
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta").train, state.params)
         start = client_weights(cohort, "uniform" if prior == "none" else "examples")
-        mixture, inverse_norms = shortest_mixture(tree.gram(reply.delta), start, eps)
+        mixture, inverse_norms = cohort.at_server(shortest_mixture, tree.gram(reply.delta), start, eps)
         a = eta * mixture * inverse_norms
         return server.step(state, reply.delta, a, cohort, local), diagnose(a)
 
