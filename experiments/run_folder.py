@@ -4,7 +4,7 @@
     rounds.jsonl   a row a round and seed: gate, angle, losses, weights, communication
     evals.jsonl    a row an evaluation, seed, split and model: all fairness metrics
     clients.npz    final accuracy and loss of each client, [seeds, clients]
-    summary.json   the last evaluation and the mean of the last five, over seeds; cost; divergence
+    summary.json   the last evaluation and the mean of the last five, over seeds; cost; divergence; privacy
     curves.png     the same as a picture
 
 A method may be evaluated in several ways: by its global model, by the clients' personal predictions, by others that it
