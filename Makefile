@@ -4,7 +4,7 @@ VENV   ?= .venv
 RUN     = $(VENV)/bin/python
 OUT    ?= runs/demo
 
-.PHONY: help demo test test-slow lint data results bench clean
+.PHONY: help demo test test-slow lint data results compare bench clean
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -36,6 +36,9 @@ results: $(VENV)/.stamp-plot  ## the README's results on FashionMNIST (half an h
 	$(RESULTS) --algorithm=fedavg --point=lr=0.019
 	$(RESULTS) --algorithm=fedeba_plus --point=tau=1,fair_scale=1 --point=tau=0.1,fair_scale=1
 	$(RUN) -m experiments.report runs/results --noselect --out=runs/results/report
+
+compare: $(VENV)/.stamp-plot  ## every method at its defaults on embedded images: one table (ten minutes)
+	$(RUN) -m experiments.compare
 
 bench: $(VENV)/.stamp-bench  ## rounds per second beside a PyTorch loop, interleaved
 	$(RUN) -m benchmarks.round_throughput

@@ -42,6 +42,8 @@ def load(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
 def restore(leaves: list[np.ndarray], like: Any) -> Any:
     """The leaves as a tree of the structure, shapes and placement of `like`."""
     reference, structure = jax.tree.flatten(like)
+    if len(leaves) == len(reference):  # bfloat16 is not NumPy's: it comes back as bytes
+        leaves = [a.view(r.dtype) if a.dtype.kind == "V" else a for a, r in zip(leaves, reference, strict=True)]
     shapes = [(leaf.shape, leaf.dtype) for leaf in reference]
     if [(leaf.shape, leaf.dtype) for leaf in leaves] != shapes:
         raise ValueError("the checkpoint is of another program; delete it, and the last batch of runs starts over")

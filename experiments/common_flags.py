@@ -26,6 +26,8 @@ flags.DEFINE_enum("metric", "mean", list(show.METRICS), "What the best points ar
 flags.DEFINE_string("data_dir", None, "Where data sets live; default $FEDEBA_DATA, or ./data.")
 flags.DEFINE_string("client_map", "auto", f"How the clients of a round run: {devices.MAPS}.")
 flags.DEFINE_string("run_map", "auto", f"How several runs run: {devices.MAPS}.")
+flags.DEFINE_enum("state_dtype", "float32", ["float32", "bfloat16"],
+                  "Type in which personal models are kept between rounds; bfloat16 halves their memory.")  # fmt: skip
 flags.DEFINE_integer("host_devices", 0, "CPU devices to make; 0 is one a core.")
 flags.DEFINE_string("compilation_cache", None, "Folder that keeps compiled programs; empty for none.")
 _DEFINE = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}

@@ -29,11 +29,12 @@ def main() -> None:
         f"{task.dataset}: {task.clients} clients with {task.shards_per_client} label shards each, "
         f"{task.cohort_size} sampled a round, {task.rounds} rounds, seeds {', '.join(FLAGS.seeds)}"
     )
-    results = {}
+    results, rows = {}, {}
     for name, settings in chosen.items():
         results[name] = run.train(settings, Path(FLAGS.out) / name, overwrite=True, plot=False)
+        rows |= show.both_ways(name, results[name].recent)
     show.results_table(
-        {name: result.recent for name, result in results.items()},
+        rows,
         f"{TASK}, seeds {', '.join(FLAGS.seeds)}: mean of the last {run.LAST} evaluations; lower variance is fairer",
     )
     folders = {name: result.folder for name, result in results.items()}

@@ -5,6 +5,7 @@ On a CPU each core becomes a device, so that clients (or runs) can be sharded ov
 
 import os
 import re
+from pathlib import Path
 
 import jax
 
@@ -28,6 +29,24 @@ def set_up(*, host_devices: int = 0, cache: str | None = None) -> None:
 def default_cache() -> str:
     root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(root, "fedeba_jax", "xla")
+
+
+def free_memory() -> int:
+    """Bytes that arrays may still take on a device, or on the machine where the devices are its cores."""
+    if stats := jax.devices()[0].memory_stats():
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for path, pattern, unit in _MEMORY:
+        if path.exists() and (match := re.search(pattern, path.read_text())):
+            known.append(int(match[1]) * unit)
+    return min(known)
+
+
+_MEMORY = (  # what is available, and what a container may have at most
+    (Path("/proc/meminfo"), r"MemAvailable:\s+(\d+) kB", 1024),
+    (Path("/sys/fs/cgroup/memory.max"), r"^(\d+)", 1),
+    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), r"^(\d+)", 1),
+)
 
 
 def by_name(name: str, flag: str) -> ClientMap:

@@ -1,7 +1,8 @@
 """From a data set to the arrays of one run or several: who holds what for training, validation and test.
 
 Runs with different data seeds share the flat examples; only their index tables differ, padded to one
-shape and stacked over the runs.
+shape and stacked over the runs. Label noise is a draw of the data seed too: a run's noisy labels stand in its
+tables, the true ones stay in the pool, where partitions and test data take theirs.
 """
 
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.tasks import Task
-from fedeba_jax.data import partition
+from fedeba_jax.data import noise, partition
 from fedeba_jax.data.federation import flat_list, index_table
 from fedeba_jax.data.sources import Dataset
 from fedeba_jax.types import Federation, HeldOut
@@ -23,10 +24,11 @@ class Split(NamedTuple):
     train: list[np.ndarray]
     validation: list[np.ndarray] | None
     test: list[np.ndarray]
+    labels: np.ndarray | None = None  # [N] noisy labels of the training arrays; None: they are as in the pool
 
 
 class Pools(NamedTuple):
-    """Flat examples that all runs share, (x, y) each; a holdout's test examples lie in the training pool."""
+    """Flat examples that all runs share, (x, true y) each; a holdout's test examples lie in the training pool."""
 
     train: tuple[np.ndarray, np.ndarray]
     test: tuple[np.ndarray, np.ndarray]
@@ -47,10 +49,15 @@ class Tables(NamedTuple):
     train: Owned
     validation: Owned | None
     test: Owned
+    labels: np.ndarray | None  # [R, N] noisy labels of the training pool; None: without noise
 
 
 def split(dataset: Dataset, task: Task, *, seed: int, validation: float) -> Split:
-    """Deal the data set to the clients."""
+    """Deal the data set to the clients, by its true labels, and then flip some of those they train on.
+
+    Validation examples are held back from a client's training data and have its noisy labels: who chooses
+    hyper-parameters has no others. Test labels are true, also those of a holdout.
+    """
     if task.partition == "shards":
         dealt = partition.sharded(
             dataset.y_train, dataset.y_test,
@@ -67,7 +74,7 @@ def split(dataset: Dataset, task: Task, *, seed: int, validation: float) -> Spli
     held = None
     if validation:
         train, held = partition.holdout(train, fraction=validation, seed=seed + 2)
-    return Split(train, held, test)
+    return Split(train, held, test, _noisy_labels(dataset, task, test, seed))
 
 
 def pools(dataset: Dataset, task: Task) -> Pools:
@@ -79,17 +86,35 @@ def stack(splits: list[Split], like: list[Split] | None = None) -> Tables:
     """The tables of several runs, a split each; in the shape that all of `like` (default: these) fit."""
     like = splits if like is None else like
     parts = []
-    for part in Split._fields:
+    for part in ("train", "validation", "test"):
         own, fit = ([getattr(s, part) for s in several] for several in (splits, like))
         parts.append(None if own[0] is None else _stack(own, fit))
-    return Tables(*parts)
+    labels = None if splits[0].labels is None else np.stack([s.labels for s in splits])
+    return Tables(*parts, labels)
 
 
 def assemble(pools: Pools, tables: Tables) -> tuple[Federation, HeldOut | None, HeldOut]:
     """One run's training data, validation data and test data (inside a program)."""
-    train = Federation(*pools.train, tables.train.index, tables.train.count)
-    validation = None if tables.validation is None else _held_out(pools.train, tables.validation)
+    pool = pools.train if tables.labels is None else (pools.train[0], tables.labels)
+    train = Federation(*pool, tables.train.index, tables.train.count)
+    validation = None if tables.validation is None else _held_out(pool, tables.validation)
     return train, validation, _held_out(pools.test, tables.test)
+
+
+def flipped(pools: Pools, tables: Tables) -> list[int] | None:
+    """How many training labels of each run the noise changed; None without noise."""
+    return None if tables.labels is None else (tables.labels != pools.train[1]).sum(axis=1).tolist()
+
+
+def _noisy_labels(dataset: Dataset, task: Task, test: list[np.ndarray], seed: int) -> np.ndarray | None:
+    if not task.label_noise:
+        return None
+    trained = np.arange(len(dataset.y_train))
+    if task.test_split == "holdout":
+        trained = np.setdiff1d(trained, np.concatenate(test))
+    return noise.flip_symmetric(
+        dataset.y_train, rate=task.label_noise, num_classes=dataset.num_classes, seed=seed, rows=trained
+    )
 
 
 def _held_out(pool: tuple[np.ndarray, np.ndarray], owned: Owned) -> HeldOut:

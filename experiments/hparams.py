@@ -4,11 +4,14 @@ A number that may be traced may also be a schedule by round, tau=anneal(0.5, kap
 temperature a rule, tau=solve(1.2). Both are kept as their shortest texts, so that settings stay plain JSON.
 """
 
+import dataclasses
 import math
 from typing import Any
 
 from experiments import calls
+from experiments.tasks import Task
 from fedeba_jax import ALGORITHMS
+from fedeba_jax.algorithms.participation import uses_everybody
 from fedeba_jax.algorithms.signature import Hyperparameter, hyperparameters
 from fedeba_jax.schedules import SCHEDULES
 from fedeba_jax.weights import RULES
@@ -34,6 +37,12 @@ def parse(algorithm: str, text: str, *, flag: str = "--hparams") -> dict[str, An
         read = _varying if varying else calls.read
         values[name] = read(known[name], value, place=flag, owner=algorithm)
     return values
+
+
+def everybody(algorithm: str, values: dict[str, Any], task: Task) -> Task:
+    """The task with all clients in every cohort, if the method at these values uses every client by definition."""
+    needed = uses_everybody(ALGORITHMS[algorithm], values)
+    return dataclasses.replace(task, cohort_size=task.clients) if needed else task
 
 
 def describe(algorithm: str) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.run_folder import read_rows
+from experiments import show
+from experiments.run_folder import client_accuracy, read_rows
 
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777")
 
@@ -21,8 +22,12 @@ def compare(runs: dict[str, Path], out: Path, title: str) -> None:
     import matplotlib.pyplot as plt
 
     figure, (accuracy, variance, clients) = plt.subplots(1, 3, figsize=(13.5, 4), layout="constrained")
-    for (label, folder), color in zip(runs.items(), COLORS * 3, strict=False):
-        rows = [r for r in read_rows(folder / "evals.jsonl") if r["split"] == "test" and r["model"] == "global"]
+    lines = {}
+    for name, folder in runs.items():
+        tests = [row for row in read_rows(folder / "evals.jsonl") if row["split"] == "test"]
+        lines |= show.both_ways(name, {row["model"]: (folder, row["model"], tests) for row in tests})
+    for (label, (folder, model, tests)), color in zip(lines.items(), COLORS * 3, strict=False):
+        rows = [row for row in tests if row["model"] == model]
         rounds = sorted({row["round"] for row in rows})
         for axis, key in ((accuracy, "mean"), (variance, "variance")):
             values = [[r[key] for r in rows if r["round"] == t and r[key] is not None] for t in rounds]
@@ -30,8 +35,7 @@ def compare(runs: dict[str, Path], out: Path, title: str) -> None:
             axis.plot([t for t, _ in kept], [np.mean(v) for _, v in kept], color=color, label=label)
             low, high = [min(v) for _, v in kept], [max(v) for _, v in kept]
             axis.fill_between([t for t, _ in kept], low, high, color=color, alpha=0.15, lw=0)
-        with np.load(folder / "clients.npz") as arrays:
-            values = np.sort(arrays["accuracy"].ravel())
+        values = np.sort(client_accuracy(folder)[model].ravel())
         clients.plot(values, np.arange(1, len(values) + 1) / len(values), color=color, drawstyle="steps-post")
     accuracy.set(xlabel="round", ylabel="global accuracy, %", title="accuracy of the clients, mean")
     variance.set(xlabel="round", ylabel="variance over clients", title="fairness (lower is fairer)", yscale="log")

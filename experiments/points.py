@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import calls, hparams
+from experiments import calls, hparams, privacy
 from experiments.common_flags import checked_task
 from experiments.program import Seeds
 from experiments.tasks import Task
@@ -37,19 +37,29 @@ class Point:
     seed: int
     seeds: Seeds
     validation: float
+    state_dtype: str = "float32"
 
     @property
     def id(self) -> str:
         """Names everything the result depends on: a point is the same in whichever sweep it stands."""
-        content = json.dumps(dataclasses.asdict(self), sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:12]
+        content = dataclasses.asdict(self)
+        if self.state_dtype == "float32":  # points had no such field at first
+            del content["state_dtype"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a row of the results says beside the algorithm."""
+        changed = {} if self.state_dtype == "float32" else {"state_dtype": self.state_dtype}
+        return dataclasses.asdict(self.task) | changed
 
     @property
     def group(self) -> str:
         """Equal for points that share a compilation."""
         task = traced_fields(self.task)[1]
         numbers, static = hparams.traced(self.algorithm, self.hparams)
-        return json.dumps([self.algorithm, static, sorted(numbers), task, self.validation], sort_keys=True)
+        fixed = [self.algorithm, static, sorted(numbers), task, self.validation, self.state_dtype]
+        return json.dumps(fixed, sort_keys=True)
 
     def label(self, names: Iterable[str]) -> str:
         """The point by what varies."""
@@ -112,6 +122,7 @@ def make(
     seeds: Sequence[int],
     seeds_of: Any,
     validation: float,
+    state_dtype: str = "float32",
 ) -> list[Point]:
     """All points, seeds innermost. A name that only some algorithms take is left out for the others."""
     for algorithm in algorithms:
@@ -130,8 +141,10 @@ def make(
             changes = {k: _field(k, assignment[k], fields[k]) for k in of_task}
             changed = checked_task(task_name, dataclasses.asdict(task) | changes)
             values = hparams.parse(algorithm, own, flag="--grid")
+            changed = hparams.everybody(algorithm, values, changed)
+            privacy.check(algorithm, values, changed)
             for seed in seeds:
-                point = Point(algorithm, values, task_name, changed, seed, seeds_of(seed), validation)
+                point = Point(algorithm, values, task_name, changed, seed, seeds_of(seed), validation, state_dtype)
                 points.setdefault(point.id, point)
     return list(points.values())
 

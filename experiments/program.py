@@ -5,6 +5,7 @@ Whatever may differ between the runs of a batch is in `Runs`, stacked; everythin
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,8 +19,9 @@ from experiments.federations import Pools, Tables, assemble
 from experiments.tasks import Task
 from fedeba_jax import client_map as maps
 from fedeba_jax import tree
+from fedeba_jax.algorithms.signature import collaborators
 from fedeba_jax.evaluate import Scores
-from fedeba_jax.simulate import evaluate, is_finite
+from fedeba_jax.simulate import evaluate, is_finite, stored
 from fedeba_jax.types import Algorithm, Info, Model, Sizes, State
 
 
@@ -59,6 +61,7 @@ class Program:
     sizes: Sizes
     client_map: str
     run_map: str
+    state_dtype: str = "float32"
 
     @property
     def placement(self) -> Any:
@@ -68,9 +71,27 @@ class Program:
 
     def init(self) -> Callable[[Runs], State]:
         def one(run: Runs) -> State:
-            return self._algorithm(run).init(jax.random.key(run.init_seed), self.model.init, self.sizes)
+            state = self._algorithm(run).init(jax.random.key(run.init_seed), self.model.init, self.sizes)
+            return stored(state, self.state_dtype)
 
         return jax.jit(devices.by_name(self.run_map, "run_map")(one, in_axes=0), out_shardings=self.placement)
+
+    def check_memory(self, runs: Runs) -> None:
+        """An error if the states of these runs alone take more than there is, before anything is compiled.
+
+        Sharded runs and clients have the states on every device; the devices of a CPU share its memory.
+        """
+        copies = jax.device_count() if self.placement and jax.default_backend() == "cpu" else 1
+        needed, free = copies * tree.num_bytes(jax.eval_shape(self.init(), runs)), devices.free_memory()
+        if needed <= free:
+            return
+        count = len(runs.init_seed)
+        remedies = ["--state_dtype=bfloat16"] * (self.state_dtype == "float32") + ["fewer --clients"]
+        remedies += ["fewer runs at once"] * (count > 1) + ["--host_devices=1"] * (copies > 1)
+        raise ValueError(
+            f"--algorithm={self.algorithm} keeps {needed / 2**30:.2f} GiB of state ({self.sizes.num_clients} clients x "
+            f"{count} runs x {copies} copies), and {free / 2**30:.2f} GiB are free; give {' or '.join(remedies)}"
+        )
 
     def chunk(self, rounds: int) -> Callable[[Runs, State, Any, Pools], tuple[State, Info, Evaluation]]:
         """(runs, state, first round, examples) -> state, diagnostics [R, rounds, ...], scores after the last round.
@@ -111,21 +132,28 @@ class Program:
     def _algorithm(self, run: Runs) -> Algorithm:
         task = self.task
         local = fedeba_jax.LocalTraining(
-            objective=self._option("objective", run, model=self.model),
+            objective=self._option("objective", run),
             learning_rate=fedeba_jax.schedules.decay(run.settings["lr"], run.settings["lr_decay"]),
             steps=task.steps,
             epochs=task.local_epochs or None,
             batch_size=task.batch_size or None,
             loss_on=task.loss_eval,
+            apply=self.model.apply,
         )
         server = self._option("server", run)
-        make = functools.partial(fedeba_jax.ALGORITHMS[self.algorithm], local, server)
+        factory = fedeba_jax.ALGORITHMS[self.algorithm]
+        make = functools.partial(factory, local, server)
+        if "privacy" in inspect.signature(factory).parameters:
+            make = functools.partial(make, privacy=self._option("privacy", run))
         return fedeba_jax.scheduled(make, **hparams.together(self.algorithm, run.hparams, self.static_hparams))
 
-    def _option(self, field: str, run: Runs, **collaborators: Any) -> Any:
+    def _option(self, field: str, run: Runs) -> Any:
         """What an option of the task names, made from its static arguments and the run's numbers."""
         call = tasks.traced(self.task)[1][field]
-        return tasks.OPTIONS[field][call.name](**collaborators, **call.arguments, **run.settings[field])
+        factory = tasks.OPTIONS[field][call.name]
+        supplied = {"model": self.model, "rounds": self.task.rounds}
+        wanted = {name: supplied[name] for name in collaborators(factory)}
+        return factory(**wanted, **call.arguments, **run.settings[field])
 
 
 def batch(points: list[tuple[dict[str, Any], Task, Seeds]], tables: Tables) -> Runs:

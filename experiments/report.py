@@ -67,7 +67,7 @@ def report(
     """Read, choose, print, write. Nothing is written before everything could be read and chosen."""
     series = load(folders)
     _check_model(series, model)
-    settings = group(series)
+    settings = group(series, model)
     heat_axes = report_plots.heat_axes(settings, axes)
     choice = choose(settings, select_on, metric, model, last) if select_on else None
     task = ", ".join(dict.fromkeys(one.source.task for one in series))
@@ -81,7 +81,7 @@ def report(
     console = show.console if live else Console(width=200, file=sys.stdout, highlight=False)
     for table in made.values():
         console.print(tables.to_rich(table, by=metric, styled=live))
-    provenance = sources(series)
+    provenance = [*sources(series), *privacy(settings)]
     print("\n".join(provenance))
     view = View(model, last, metric, task)
     pictures, skipped = draw(settings, heat_axes, view, out) if plot else ([], [])
@@ -148,6 +148,12 @@ def sources(series: Sequence[Series]) -> list[str]:
     return lines
 
 
+def privacy(settings: Sequence[Setting]) -> list[str]:
+    """A line a setting that was trained with privacy: what it may claim; of several seeds, each claim that differs."""
+    claims = {f"privacy of {s.label}: {run.privacy}": None for s in settings for run in s.runs if run.privacy}
+    return list(claims)
+
+
 def draw(
     settings: Sequence[Setting], axes: dict[str, tuple[str, str]], view: View, out: Path
 ) -> tuple[list[Path], list[str]]:
@@ -184,13 +190,13 @@ def _commit(source: Source) -> str:
 
 def _check_model(series: Sequence[Series], model: str) -> None:
     known = sorted({name for one in series for _, name in one.evals})
-    if model not in known:
+    if model not in known and model != "global":
         raise ValueError(f"--model={model} was not evaluated; choose one of {', '.join(known)}")
 
 
 def _check_split(settings: Sequence[Setting], split: str, model: str) -> None:
     for run in (run for setting in settings for run in setting.runs):
-        if (split, model) not in run.evals:
+        if (split, run.shown(model)) not in run.evals:
             raise ValueError(
                 f"{run.source.folder} has no {split} split; run with --validation=0.1, or --select_on=test (chooses on "
                 "the test data, as the paper did), or --noselect"

@@ -175,13 +175,15 @@ def curves(settings: Sequence[Setting], view: View, out: Path) -> Path:
 
 def clients(settings: Sequence[Setting], view: View, out: Path) -> Path:
     """How accuracy is spread over clients after the last round, all seeds together."""
-    known = [s for s in settings if all(view.model in run.client_accuracy for run in s.runs)]
+    known = [s for s in settings if all(run.shown(view.model) in run.client_accuracy for run in s.runs)]
     if not known:
         raise Skipped(f"no finished run has the {view.model} model's accuracy of each client")
     chosen, said = best(known, view)
     plt = _pyplot()
     figure, (steps, boxes) = plt.subplots(1, 2, figsize=(11, _height(chosen)), layout="constrained")
-    pooled = [np.sort(np.concatenate([run.client_accuracy[view.model] for run in s.runs])) for s in chosen]
+    pooled = [
+        np.sort(np.concatenate([run.client_accuracy[run.shown(view.model)] for run in s.runs])) for s in chosen
+    ]
     for n, (s, values) in enumerate(zip(chosen, pooled, strict=True)):
         share = np.arange(1, len(values) + 1) / len(values)
         steps.plot(values, share, drawstyle="steps-post", label=s.label, **_line(n))

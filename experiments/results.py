@@ -6,12 +6,15 @@ A `Setting` is what a row of a table shows: an algorithm with its parameters tha
 
 import dataclasses
 import json
+import re
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from experiments.run_folder import client_accuracy, shown
 
 HIGHER_IS_BETTER = {  # every metric of an evaluation, and the two of communication
     "mean": True, "variance": False, "std": False, "worst5": True, "best5": True, "cv": False, "angle": False,
@@ -59,6 +62,7 @@ class Series:
     traffic: dict[int, Traffic] = dataclasses.field(default_factory=dict)
     client_accuracy: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # by model, last round
     diverged: int | None = None  # round
+    privacy: str = ""  # what the run may claim, if it was made with privacy
 
     @property
     def rounds(self) -> int:
@@ -75,9 +79,14 @@ class Series:
         counts = [spent.gate_open for spent in self.traffic.values()]
         return bool(counts) and None not in counts and ("theta" in self.hparams or any(counts))
 
+    def shown(self, model: str) -> str:
+        """What is shown for a model: a method without a global one shows its personal predictions, and so on."""
+        return shown({name for _, name in self.evals}, model)
+
     def curve(self, metric: str, split: str, model: str) -> dict[int, float]:
         """The metric by round."""
-        return {t: row.get(metric, np.nan) for t, row in sorted(self.evals.get((split, model), {}).items())}
+        rows = self.evals.get((split, self.shown(model)), {})
+        return {t: row.get(metric, np.nan) for t, row in sorted(rows.items())}
 
     def value(self, metric: str, split: str, model: str, last: int) -> float:
         """Mean of the last evaluations; communication is that of the whole run."""
@@ -136,10 +145,11 @@ def load(folders: Iterable[str | Path]) -> list[Series]:
     return series
 
 
-def group(series: Sequence[Series]) -> list[Setting]:
+def group(series: Sequence[Series], model: str = "global") -> list[Setting]:
     """Series that differ in nothing but the seed, as settings; algorithms in the order in which they come.
 
     Where some seeds of a setting are finished, those that are not are left out: a half-trained seed is no sample.
+    A setting that shows something else in place of the given model says so as a parameter, "prediction".
     """
     names = varying(series)
     found: dict[str, list[Series]] = {}
@@ -150,6 +160,8 @@ def group(series: Sequence[Series]) -> list[Setting]:
         _check_no_seed_twice(runs, names)
         kept = [run for run in runs if run.finished] or runs
         parameters = _parameters(kept[0], names)
+        if (prediction := kept[0].shown(model)) != model:
+            parameters |= {"prediction": prediction}
         label = " ".join([kept[0].algorithm, *(f"{name}={text(value)}" for name, value in parameters.items())])
         settings.append(
             Setting(label, kept[0].algorithm, parameters, sorted(kept, key=lambda run: run.seed))
@@ -188,10 +200,12 @@ def text(value: Any) -> str:
 
 
 def sort_key(value: Any) -> tuple[int, float, str]:
-    """None, then numbers, then words."""
+    """None, then numbers, then words, with numbers in them by size: client(2.0) before client(10.0)."""
     if value is None:
         return (0, 0.0, "")
-    return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, str(value))
+    if isinstance(value, int | float):
+        return (1, float(value), "")
+    return (2, 0.0, re.sub(r"\d+(\.\d+)?", lambda match: f"{float(match[0]):020.6f}", str(value)))
 
 
 _ABSENT = object()
@@ -262,19 +276,21 @@ def _load_train(folder: Path) -> list[Series]:
     chosen = settings["task"] | {
         name: settings[name] for name in ("validation", "data_seed", "init_seed", "sample_seed")
     }
+    chosen |= {"state_dtype": settings.get("state_dtype", "float32")}
     diverged = {int(seed): round_ for seed, round_ in summary["diverged"].items()}
+    privacy = summary["privacy"]["text"] if settings["task"].get("privacy", "none") != "none" else ""
     series = {
         seed: Series(settings["algorithm"], settings["hparams"], chosen, seed, planned, source,
-                     diverged=diverged.get(seed))
+                     diverged=diverged.get(seed), privacy=privacy)
         for seed in settings["seeds"]
     }  # fmt: skip
     for row in _rows(folder / "evals.jsonl"):
         _note_evaluation(series[row["seed"]], row)
     for row in _rows(folder / "rounds.jsonl"):
         _add_round(series[row["seed"]].traffic, row)
-    with np.load(folder / "clients.npz") as arrays:
-        for seed, accuracy in zip(arrays["seeds"].tolist(), arrays["accuracy"], strict=True):
-            series[seed].client_accuracy["global"] = accuracy
+    for model, accuracies in client_accuracy(folder).items():
+        for seed, accuracy in zip(settings["seeds"], accuracies, strict=True):
+            series[seed].client_accuracy[model] = accuracy
     return list(series.values())
 
 
@@ -283,7 +299,7 @@ def _load_sweep(folder: Path) -> list[Series]:
     if not (folder / "results.jsonl").exists():
         raise ValueError(f"{folder / 'results.jsonl'} is missing: no point of the sweep is done; let it go on")
     rows = _rows(folder / "results.jsonl")
-    base = meta["settings"] | {"validation": meta["validation"]}
+    base = {"state_dtype": "float32"} | meta["settings"] | {"validation": meta["validation"]}
     source = Source(folder, "sweep", meta["task"], meta["data"], meta["environment"].get("commit"),
                     tuple(name for name in meta["varies"] if name not in ("algorithm", "seed")), "")  # fmt: skip
     series: dict[tuple[str, int], Series] = {}
@@ -295,6 +311,7 @@ def _load_sweep(folder: Path) -> list[Series]:
         one = series[key]
         _note_evaluation(one, row)
         one.traffic[row["round"]] = Traffic(row["exchanges"], row["bytes_down"], row["bytes_up"], row["gate_open"])
+        one.privacy = row.get("privacy", {}).get("text", one.privacy)
         if row["status"] == "diverged":
             one.diverged = row["diverged_round"]
         if row.get("client_accuracy") is not None:

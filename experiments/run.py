@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import devices, federations, hparams, plots, run_folder, show
+from experiments import devices, federations, hparams, plots, privacy, run_folder, show
 from experiments.cli import RunError
 from experiments.program import Evaluation, Program, Seeds, batch, first_round
 from experiments.tasks import Task
@@ -36,6 +36,7 @@ class Settings:
     client_map: str = "auto"
     run_map: str = "auto"
     data_dir: str | None = None
+    state_dtype: str = "float32"
 
     def seeds_of(self, seed: int) -> Seeds:
         chosen = (self.data_seed, self.init_seed, self.sample_seed)
@@ -44,12 +45,13 @@ class Settings:
 
 @dataclasses.dataclass
 class Result:
-    """What a run came to: metrics of each seed, as the mean of the last evaluations."""
+    """What a run came to: by model, metrics of each seed, of the last evaluation and as the mean of the last ones."""
 
     folder: Path
-    last: dict[str, list[float]]
-    recent: dict[str, list[float]]
+    last: dict[str, dict[str, list[float]]]
+    recent: dict[str, dict[str, list[float]]]
     diverged: dict[int, int]  # seed -> round
+    privacy: dict[str, Any]  # what the run may claim (`privacy.statement`), of its worst seed
 
 
 def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bool = True) -> Result:
@@ -59,12 +61,14 @@ def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bo
     task = settings.task
     dataset = load(task.dataset, settings.data_dir)
     program, runs, pools = prepare(settings, dataset)
+    program.check_memory(runs)
     run_folder.create(folder, overwrite=overwrite)  # whatever can be wrong with the input was found by now
     run_folder.write_json(folder / "config.json", {
         "settings": dataclasses.asdict(settings),
         "client_map": program.client_map, "run_map": program.run_map,
         "sizes": program.sizes._asdict(),
         "data": {"name": dataset.name, "source": dataset.source, "md5": dataset.md5},
+        "flipped_labels": federations.flipped(pools, runs.tables),
         "environment": run_folder.environment(),
     })  # fmt: skip
     runs, pools = jax.device_put((runs, pools), program.placement)
@@ -94,27 +98,41 @@ def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bo
                 done += rounds
                 run_folder.append_rows(folder / "evals.jsonl", _eval_rows(settings, scores, done, runs, diverged))
                 history.append(scores)
-                summary = metrics_of(scores)
-                bar.update(done, float(np.mean(summary["mean"])), float(np.mean(summary["variance"])))
+                model = run_folder.shown(scores.test)
+                summary = metrics_of(scores)[model]
+                bar.update(done, model, float(np.mean(summary["mean"])), float(np.mean(summary["variance"])))
         except KeyboardInterrupt:
             interrupted = True
     if not history:
         raise KeyboardInterrupt
     measured = max(done - min(task.eval_every, task.rounds), 0)
     last = metrics_of(history[-1])
-    recent = {key: np.mean([metrics_of(e)[key] for e in history[-LAST:]], axis=0) for key in last}
-    for values in (*last.values(), *recent.values()):
+    recent = jax.tree.map(lambda *values: np.mean(values, axis=0), *map(metrics_of, history[-LAST:]))
+    for values in jax.tree.leaves((last, recent)):
         values[[seed in diverged for seed in settings.seeds]] = np.nan
+    summaries = {
+        name: {"last_evaluation": _over_seeds(last[name]), f"mean_of_last_{LAST}": _over_seeds(recent[name])}
+        for name in last
+    }
+    main = summaries.pop(model)
     np.savez(folder / "clients.npz", **_client_arrays(history[-1], settings.seeds))
+    claim = privacy.worst(
+        privacy.statement(
+            settings.algorithm, settings.hparams, task,
+            rounds=done, counts=np.asarray(counts), sample_seed=settings.seeds_of(seed).sample,
+        )
+        for seed, counts in zip(settings.seeds, runs.tables.train.count, strict=True)
+    )  # fmt: skip
     run_folder.write_json(folder / "summary.json", {
         "algorithm": settings.algorithm, "task": settings.task_name, "hparams": settings.hparams,
         "seeds": settings.seeds, "rounds": done, "interrupted": interrupted,
         "diverged": {str(seed): round_ for seed, round_ in diverged.items()},
-        "last_evaluation": _over_seeds(last), f"mean_of_last_{LAST}": _over_seeds(recent),
+        **main, **({"model": model, "other_models": summaries} if set(last) != {"global"} else {}),
         "communication": {
             "bytes_down": traffic[:, 0], "bytes_up": traffic[:, 1], "exchanges": traffic[:, 2],
             "additional_cost": 1 - done / np.maximum(traffic[:, 2], done),
         },
+        "privacy": claim,
         "rounds_per_second": measured * len(settings.seeds) / training if measured else None,
         "seconds_first_chunk": first_chunk, "seconds_total": time.perf_counter() - started,
     })  # fmt: skip
@@ -123,7 +141,8 @@ def train(settings: Settings, folder: Path, *, overwrite: bool = False, plot: bo
         plots.compare({label: folder}, folder / "curves.png", title)
     if interrupted:
         raise RunError(f"interrupted after round {done} of {task.rounds}; what was done is in {folder}")
-    return Result(folder, *({k: v.tolist() for k, v in values.items()} for values in (last, recent)), diverged)
+    figures = (jax.tree.map(np.ndarray.tolist, values) for values in (last, recent))
+    return Result(folder, *figures, diverged, claim)
 
 
 def prepare(settings: Settings, dataset: Dataset) -> tuple[Program, Any, Any]:
@@ -138,13 +157,14 @@ def prepare(settings: Settings, dataset: Dataset) -> tuple[Program, Any, Any]:
     sizes = sizes_from(model.init, task.clients, task.cohort_size, capacity)
     traced, static = hparams.traced(settings.algorithm, settings.hparams)
     client_map, run_map = devices.choose(settings.client_map, settings.run_map, len(seeds))
-    program = Program(task, settings.algorithm, static, model, sizes, client_map, run_map)
+    program = Program(task, settings.algorithm, static, model, sizes, client_map, run_map, settings.state_dtype)
     return program, batch([(traced, task, s) for s in seeds], tables), federations.pools(dataset, task)
 
 
-def metrics_of(scores: Evaluation) -> dict[str, np.ndarray]:
-    """Test metrics of the global model, [seeds] each."""
-    return jax.tree.map(np.array, jax.vmap(metrics.summarize)(scores.test["global"].accuracy))
+def metrics_of(scores: Evaluation) -> dict[str, dict[str, np.ndarray]]:
+    """Test metrics by model, [seeds] each."""
+    summaries = {name: jax.vmap(metrics.summarize)(score.accuracy) for name, score in scores.test.items()}
+    return jax.tree.map(np.array, summaries)
 
 
 def metrics_row(accuracy: np.ndarray, loss: np.ndarray, count: np.ndarray) -> dict[str, float]:
@@ -200,8 +220,12 @@ def _eval_rows(
 
 
 def _client_arrays(scores: Evaluation, seeds: tuple[int, ...]) -> dict[str, np.ndarray]:
-    main = scores.test["global"]
-    return {"accuracy": main.accuracy, "loss": main.loss, "seeds": np.array(seeds)}
+    """Of the shown model as "accuracy" and "loss", of others with their names."""
+    arrays = {"seeds": np.array(seeds)}
+    for name, score in scores.test.items():
+        suffix = "" if name == run_folder.shown(scores.test) else f"_{name}"
+        arrays |= {f"accuracy{suffix}": score.accuracy, f"loss{suffix}": score.loss}
+    return arrays
 
 
 def _over_seeds(values: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,9 @@
     clients.npz    final accuracy and loss of each client, [seeds, clients]
     summary.json   the last evaluation and the mean of the last five, over seeds; cost; divergence
     curves.png     the same as a picture
+
+A method may be evaluated in several ways: by its global model, by the clients' personal predictions, by others that it
+names. Where there is room for one, it is the global model, or the personal predictions if there is none (`shown`).
 """
 
 import importlib.metadata
@@ -23,6 +26,12 @@ import jax
 import numpy as np
 
 PACKAGES = ("fedeba_jax", "jax", "jaxlib", "flax", "optax", "numpy")
+
+
+def shown(models: Iterable[str], wanted: str = "global") -> str:
+    """The evaluated model that stands for the wanted one: global and personal stand in for each other."""
+    other = {"global": "personal", "personal": "global"}.get(wanted, wanted)
+    return other if wanted not in models and other in models else wanted
 
 
 def check(folder: Path, *, overwrite: bool) -> None:
@@ -64,6 +73,15 @@ def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 def read_rows(path: Path) -> list[dict[str, Any]]:
     with open(path) as file:
         return [json.loads(line) for line in file]
+
+
+def client_accuracy(folder: Path) -> dict[str, np.ndarray]:
+    """Final accuracy of each client by model, [seeds, clients]."""
+    models = {row["model"] for row in read_rows(folder / "evals.jsonl")}
+    with np.load(folder / "clients.npz") as arrays:
+        return {
+            name: arrays["accuracy" if name == shown(models) else f"accuracy_{name}"] for name in sorted(models)
+        }
 
 
 def environment() -> dict[str, Any]:

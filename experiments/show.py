@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -11,6 +11,9 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from experiments import run_folder
+
+T = TypeVar("T")
 console = Console(stderr=False, highlight=False)
 
 METRICS = {  # key of a summary -> column, digits
@@ -47,18 +50,39 @@ class Bar:
     def __exit__(self, *_: Any) -> None:
         self._progress.stop()
 
-    def update(self, done: int, accuracy: float, variance: float) -> None:
+    def update(self, done: int, model: str, accuracy: float, variance: float) -> None:
         now = time.perf_counter()
         if self._started is None:  # the first chunk was mostly compilation
             self._started, self._first_rounds = now, done
         rate = (done - self._first_rounds) / max(now - self._started, 1e-9)
-        status = (f"{rate:.1f} rounds/s  " if rate else "") + f"acc {accuracy:.2f} %  var {variance:.1f}"
+        whose = "" if model == "global" else f"{model} "
+        status = (f"{rate:.1f} rounds/s  " if rate else "") + f"{whose}acc {accuracy:.2f} %  var {variance:.1f}"
         self._progress.update(self._task, completed=done, status=status)
         tenth = done * 10 // self._rounds
         if not self._live and tenth > self._last_line:
             self._last_line = tenth
             left = f"  {(self._rounds - done) / rate:.0f} s left" if rate else ""
             print(f"{self._label}: round {done}/{self._rounds}  {status}{left}", flush=True)
+
+
+def both_ways(label: str, models: Mapping[str, T]) -> dict[str, T]:
+    """What is known of a method's global model and of its personal predictions, by label."""
+    return {
+        label if model == "global" else f"{label} ({model})": models[model]
+        for model in ("global", "personal")
+        if model in models
+    }
+
+
+def full_cohorts(algorithm: str, clients: int) -> str:
+    """The line that says why a cohort is not as large as was asked for."""
+    return f"{algorithm} as asked for uses every client in every round: cohort_size={clients}"
+
+
+def mean_and_spread(values: Sequence[float], digits: int) -> str:
+    """The mean, and the population std over several seeds."""
+    spread = f" ± {np.std(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{spread}"
 
 
 def results_table(rows: dict[str, dict[str, Sequence[float]]], title: str) -> None:
@@ -74,9 +98,8 @@ def results_table(rows: dict[str, dict[str, Sequence[float]]], title: str) -> No
     for method, row in rows.items():
         cells = []
         for key, (_, digits) in METRICS.items():
-            values = np.asarray(row[key], float)
-            cell = f"{values.mean():.{digits}f}" + (f" ± {values.std():.{digits}f}" if len(values) > 1 else "")
-            cells.append(f"[bold]{cell}[/bold]" if len(rows) > 1 and values.mean() == best[key] else cell)
+            cell = mean_and_spread(row[key], digits)
+            cells.append(f"[bold]{cell}[/bold]" if len(rows) > 1 and np.mean(row[key]) == best[key] else cell)
         table.add_row(method, *cells)
     (console if console.is_terminal else Console(width=120, file=sys.stdout)).print(table)
 
@@ -103,12 +126,14 @@ class Best:
 
     def tell(self, chunk: Any) -> None:
         """Take in the rows of a chunk (`sweep_run.Chunk`) and show them."""
-        labels = {point.id: f"{point.label(self._names)} seed={point.seed}" for point in chunk.points}
+        model = run_folder.shown({row["model"] for row in chunk.rows})
+        whose = "" if model == "global" else f" ({model})"
+        labels = {point.id: f"{point.label(self._names)} seed={point.seed}{whose}" for point in chunk.points}
         for row in chunk.rows:
             if row["status"] == "diverged":
                 self._diverged.add(row["point"])
                 self._latest.pop(row["point"], None)
-            elif row["split"] == self._split:
+            elif (row["split"], row["model"]) == (self._split, model):
                 self._latest[row["point"]] = (labels[row["point"]], row)
         self._left -= chunk.rounds * len(chunk.points)
         if chunk.seconds:

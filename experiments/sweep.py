@@ -14,6 +14,8 @@ from absl import flags
 
 from experiments import cli, common_flags, points, show, sweep_run
 from experiments.program import Seeds
+from fedeba_jax import ALGORITHMS
+from fedeba_jax.algorithms.participation import uses_everybody
 from fedeba_jax.data.sources import load
 
 FLAGS = flags.FLAGS
@@ -49,7 +51,7 @@ def all_points() -> list[points.Point]:
     return points.make(
         FLAGS.algorithm, assignments, task_name=FLAGS.task, task=common_flags.task(), seeds=common_flags.seeds(),
         seeds_of=lambda seed: Seeds(*(seed if s is None else s for s in chosen)),
-        validation=validation,
+        validation=validation, state_dtype=FLAGS.state_dtype,
     )  # fmt: skip
 
 
@@ -66,6 +68,9 @@ def main() -> None:
     groups = sweep.groups(done)
     print(f"{len(wanted)} points ({len(missing)} to run), {len(groups)} compilation{'s' * (len(groups) != 1)}, "
           f"varying {', '.join(points.varying(wanted)) or 'nothing'}; {folder}")  # fmt: skip
+    full = [p for p in wanted if uses_everybody(ALGORITHMS[p.algorithm], p.hparams)]
+    for note in {show.full_cohorts(p.algorithm, p.task.clients): None for p in full}:
+        print(f"  {note}")
     for group in groups:
         program = group.program
         batches = f"{len(group.missing)} points in {len(group.batches())} batches of {group.batch_runs}"

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments import checkpoint, devices, federations, hparams, run_folder
+from experiments import checkpoint, devices, federations, hparams, privacy, run_folder
 from experiments.points import Point, grouped, varying
 from experiments.program import Evaluation, Program, batch, first_round
 from experiments.run import metrics_row, on_host
@@ -93,7 +93,9 @@ class Group:
         def set_batch(runs: int) -> None:
             client_map, run_map = devices.choose(sweep.client_map, sweep.run_map, runs)
             self.batch_runs = runs
-            self.program = Program(self.task, first.algorithm, static, model, sizes, client_map, run_map)
+            self.program = Program(
+                self.task, first.algorithm, static, model, sizes, client_map, run_map, first.state_dtype
+            )
             self._compiled: dict[int, Any] = {}
             self._init: Any = None
 
@@ -101,9 +103,10 @@ class Group:
             set_batch(runs)
             return self.memory()
 
-        on_cpu = batch_size(len(points), jax.device_count())
-        set_batch(sweep.batch_runs or on_cpu)
-        if not sweep.batch_runs and jax.default_backend() != "cpu":
+        chosen = not sweep.batch_runs and jax.default_backend() != "cpu"  # by the memory of an accelerator
+        set_batch(1 if chosen else sweep.batch_runs or batch_size(len(points), jax.device_count()))
+        self.program.check_memory(self.runs(points[: self.batch_runs]))
+        if chosen:
             set_batch(fitting(len(points), memory_of, jax.devices()[0].memory_stats()["bytes_limit"]))
 
     def batches(self) -> list[list[Point]]:
@@ -274,7 +277,7 @@ def _rows(
         diverged = int(counters.diverged_round[i])
         common = {
             "point": point.id, "algorithm": point.algorithm, "hparams": point.hparams,
-            "settings": dataclasses.asdict(point.task), "seed": point.seed,
+            "settings": point.settings, "seed": point.seed,
             "round": done, "rounds": point.task.rounds,
         }  # fmt: skip
         costs = {
@@ -284,6 +287,11 @@ def _rows(
             "status": "diverged" if diverged else "ok", "diverged_round": diverged or None,
             "final": done >= point.task.rounds,
         }  # fmt: skip
+        if costs["final"] and point.task.privacy != "none":
+            costs["privacy"] = privacy.statement(
+                point.algorithm, point.hparams, point.task, rounds=done,
+                counts=np.asarray(runs.tables.train.count[i]), sample_seed=point.seeds.sample,
+            )  # fmt: skip
         for split in ("test", "validation"):
             for model, score in (getattr(scores, split) or {}).items():
                 count = np.asarray(getattr(runs.tables, split).count[i])

@@ -69,6 +69,8 @@ def build(settings: Sequence[Setting], title: str, *, model: str, last: int, spl
         for i, setting in enumerate(settings)
     ]
     notes = [f"{model} model, {split} data; ± is the population std over seeds of {_averaged(settings, last)}"]
+    if any("prediction" in setting.parameters for setting in settings):
+        notes.append(f"prediction=...: shown in place of a {model} model, which the method does not have")
     cells = [row.cells[key] for row in rows for key in KEYS if not row.setting.diverged]
     if any(cell.mark for cell in cells):
         notes.append(LEGEND)

@@ -5,6 +5,7 @@ from typing import Any
 
 from experiments import calls
 from fedeba_jax.objectives import OBJECTIVES
+from fedeba_jax.privacy import MODES
 from fedeba_jax.server import SERVERS
 
 
@@ -23,10 +24,12 @@ class Task:
     lr_decay: float = 0.999
     server: str = "sgd(1.0)"
     objective: str = "cross_entropy"
+    privacy: str = "none"
     partition: str = "shards"
     shards_per_client: int = 2
     dirichlet: float = 0.1
     test_split: str = "auto"  # sharded_official for shards, holdout for Dirichlet
+    label_noise: float = 0.0
     loss_eval: str = "full"
     rounds: int = 2000
     eval_every: int = 50
@@ -40,7 +43,7 @@ TASKS = {
     "cifar10_mlp": Task("cifar10", "mlp"),
 }
 
-OPTIONS: dict[str, calls.Table] = {"server": SERVERS, "objective": OBJECTIVES}
+OPTIONS: dict[str, calls.Table] = {"server": SERVERS, "objective": OBJECTIVES, "privacy": MODES}
 """Fields that name a function with arguments, as sgd(1.0), and the functions that each may name."""
 
 RATES = ("lr", "lr_decay")
@@ -64,10 +67,12 @@ HELP = {
     "lr_decay": "factor of the local learning rate a round; 1 turns it off",
     "server": "how an update becomes the next model",
     "objective": "what clients minimise",
+    "privacy": "what is clipped and noised, for examples or for clients",
     "partition": "how training data is dealt",
     "shards_per_client": "label shards a client gets (partition=shards)",
     "dirichlet": "concentration of the label mixtures (partition=dirichlet)",
     "test_split": "the official test set dealt as the training data is, or 20% of each client's own data",
+    "label_noise": "share of training (and validation) labels that are wrong: flipped to another at random",
     "loss_eval": "what the losses that weigh clients are measured on",
     "rounds": "rounds T",
     "eval_every": "rounds between evaluations of all clients",
@@ -85,6 +90,7 @@ def resolve(name: str, changes: dict[str, object]) -> Task:
         _require(getattr(task, field) >= 0, task, field, "give 0 or more")
     for field in (*RATES, "dirichlet"):
         _require(0 < getattr(task, field) < float("inf"), task, field, "give a positive number")
+    _require(0 <= task.label_noise <= 1, task, "label_noise", "give a share in [0, 1]")
     for field, valid in CHOICES.items():
         _require(getattr(task, field) in valid, task, field, f"choose one of {', '.join(valid)}")
     if task.cohort_size > task.clients:

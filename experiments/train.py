@@ -13,7 +13,7 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import calls, cli, common_flags, hparams, run, show
+from experiments import calls, cli, common_flags, hparams, privacy, run, show
 from experiments.tasks import HELP, OPTIONS, TASKS
 from fedeba_jax import ALGORITHMS
 from fedeba_jax.algorithms.signature import hyperparameters
@@ -40,10 +40,15 @@ def settings() -> run.Settings:
     if len(FLAGS.algorithm) != 1:
         raise ValueError(f"--algorithm={','.join(FLAGS.algorithm)} names {len(FLAGS.algorithm)}; train takes one")
     (algorithm,) = FLAGS.algorithm
+    values, task = hparams.parse(algorithm, FLAGS.hparams), common_flags.task()
+    privacy.check(algorithm, values, task)
+    everybody = hparams.everybody(algorithm, values, task)
+    if everybody != task:
+        print(show.full_cohorts(algorithm, task.clients))
     return run.Settings(
-        algorithm, hparams.parse(algorithm, FLAGS.hparams), FLAGS.task, common_flags.task(),
+        algorithm, values, FLAGS.task, everybody,
         common_flags.seeds(), FLAGS.data_seed, FLAGS.init_seed, FLAGS.sample_seed,
-        common_flags.validation(VALIDATION), *common_flags.maps(), FLAGS.data_dir,
+        common_flags.validation(VALIDATION), *common_flags.maps(), FLAGS.data_dir, FLAGS.state_dtype,
     )  # fmt: skip
 
 
@@ -59,8 +64,10 @@ def main() -> int:
     result = run.train(resolved, Path(out), overwrite=FLAGS.overwrite, plot=FLAGS.plot)
     if result.diverged:
         raise cli.RunError(f"{divergence(resolved, result.diverged)}; what was done is in {result.folder}")
-    show.results_table({name: result.last}, f"{FLAGS.task}, seeds {', '.join(FLAGS.seeds)}: last evaluation")
-    show.results_table({name: result.recent}, f"mean of the last {run.LAST} evaluations")
+    title = f"{FLAGS.task}, seeds {', '.join(FLAGS.seeds)}: last evaluation"
+    show.results_table(show.both_ways(name, result.last), title)
+    show.results_table(show.both_ways(name, result.recent), f"mean of the last {run.LAST} evaluations")
+    print(f"privacy: {result.privacy['text']}")
     print(f"results: {result.folder}")
     return 0
 

@@ -4,7 +4,7 @@
 is counted from the shapes of the trees themselves:
 
 - a tree that was sent down already in this round (the same arrays, as x_t) is not sent again;
-- a reply counts what it holds; fields that are None are not there;
+- a reply counts what it holds; fields that are None are not there, and what is `Private` is not sent;
 - an exchange with `when` false costs nothing, nor does sending on what it would have brought;
 - an *exchange* is an ask whose reply holds as many numbers as the model or more.
 """
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from fedeba_jax import tree
 from fedeba_jax.client_map import map_sum
-from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, Scalar, Shard
+from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, Private, Scalar, Shard
 
 Gate = bool | jax.Array
 
@@ -36,8 +36,10 @@ class Cohort:
         federation: Federation,
         client_map: ClientMap,
         model_size: int,
+        sampled: jax.Array | None = None,  # [n] of bool; None: all
     ) -> None:
         self.id, self.key, self.state, self.round = id, key, state, round
+        self.sampled = jnp.ones(id.shape, bool) if sampled is None else sampled
         self._rows = (id, client_keys, state)
         self._federation = federation
         self._map = client_map
@@ -66,6 +68,8 @@ class Cohort:
     def ask(self, compute: Callable[..., Any], *broadcast: Any, when: Gate = True, **context: Any) -> Any:
         """Every client's `compute(client, *broadcast, **context)`, stacked [n, ...].
 
+        What `compute` wraps in `Private` stays with the client: stacked as the rest, but neither sent nor counted.
+
         Args:
           compute: what a client does, written for one client.
           *broadcast: what is sent down, the same for all.
@@ -77,7 +81,7 @@ class Cohort:
             one = self._map(_reply(compute), in_axes=(0, None, None, None))
             return one(self._rows, self.round, self._federation, sent)
 
-        return self._gated(exchange, (broadcast, context), when, replies=self.size)
+        return self._gated(exchange, (broadcast, context), when, replies=self.size, private=when is True)
 
     def ask_sum(
         self,
@@ -100,15 +104,32 @@ class Cohort:
 
         return self._gated(exchange, (broadcast, context), when, replies=1, alongside=alongside)
 
+    def derived(self, function: Callable[[Any], Any], reply: Any) -> Any:
+        """function(reply), one leaf for each: sending it on costs nothing where the reply's exchange did not happen."""
+        made = function(reply)
+        for new, leaf in zip(jax.tree.leaves(made), jax.tree.leaves(reply), strict=True):
+            self._gates[id(new)] = (new, self._gates[id(leaf)][1])
+        return made
+
     def _gated(
-        self, exchange: Callable[[Any], Any], sent: Any, when: Gate, *, replies: int, alongside: bool = False
+        self,
+        exchange: Callable[[Any], Any],
+        sent: Any,
+        when: Gate,
+        *,
+        replies: int,
+        alongside: bool = False,
+        private: bool = False,
     ) -> Any:
         if when is True:
             reply = exchange(sent)
         else:
             zeros = tree.zeros_like(jax.eval_shape(exchange, sent))
             reply = jax.lax.cond(when, exchange, lambda _: zeros, sent)
-        self._count(sent, reply, when, replies, alongside)
+        sent_up = jax.tree.map(lambda part: None if _stays(part) else part, reply, is_leaf=_stays)
+        if not private and tree.size(sent_up) < tree.size(reply):
+            raise ValueError("Private state needs an ask without `when`: a closed gate would zero it, ask_sum mix it")
+        self._count(sent, sent_up, when, replies, alongside)
         return reply
 
     def _count(self, sent: Any, reply: Any, when: Gate, replies: int, alongside: bool) -> None:
@@ -145,6 +166,10 @@ def _reply(compute: Callable[..., Any]) -> Callable[..., Any]:
         return compute(Client(id_, key, data, state, round_), *broadcast, **context)
 
     return function
+
+
+def _stays(part: Any) -> bool:
+    return isinstance(part, Private)
 
 
 def _number(gate: Gate) -> Any:

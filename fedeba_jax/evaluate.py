@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedeba_jax import tree
 from fedeba_jax.client_map import map_sum
 from fedeba_jax.local import as_input
-from fedeba_jax.types import Algorithm, ClientMap, HeldOut, Params, State
-
-Apply = Callable[[Params, jax.Array], jax.Array]
+from fedeba_jax.types import Apply, ClientMap, HeldOut, Mixture, Params, State
 
 
 class Scores(NamedTuple):
@@ -46,7 +45,12 @@ def score_model(
 
 
 def score_personal(
-    apply: Apply, algorithm: Algorithm, state: State, test: HeldOut, *, client_map: ClientMap
+    apply: Apply,
+    personalize: Callable[[Any, Any], Mixture],
+    state: State,
+    test: HeldOut,
+    *,
+    client_map: ClientMap,
 ) -> Scores:
     """Scores of each client's own prediction (`Algorithm.personalize`) on its own held-out data."""
     federation = test.federation
@@ -54,7 +58,7 @@ def score_personal(
 
     def one(row: Any, server: Any, x: jax.Array, y: jax.Array) -> Scores:
         index, count, client_state = row
-        mixture = algorithm.personalize(server, client_state)
+        mixture = personalize(server, tree.cast(client_state, jnp.result_type(float)))
         logits = jax.vmap(apply, in_axes=(0, None))(mixture.params, as_input(x[index]))  # [k, C, classes]
         log_p = jax.nn.logsumexp(
             jax.nn.log_softmax(logits), axis=0, b=mixture.weights[:, None, None].astype(logits.dtype)

@@ -1,24 +1,46 @@
-"""How a round's update becomes the next model."""
+"""How a round's updates become the next model: any optax optimizer, with or without FedVARP's memory.
 
+An algorithm hands the server the cohort's updates as they came with the weights it chose (`receive`), and descends
+along what they come to (`descend`).
+"""
+
+import functools
+import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from fedeba_jax import tree
-from fedeba_jax.types import Params, Positive, Sizes
+from fedeba_jax.cohort import Cohort
+from fedeba_jax.local import LocalTraining
+from fedeba_jax.types import Fraction, Params, Positive, Scalar, Sizes
+
+Form = Literal["ema", "heavy_ball"]
 
 
 class ServerState(NamedTuple):
     params: Params  # x_t
     optimizer: Any
+    memory: Any = ()  # FedVARP's
 
 
 class Server(NamedTuple):
-    """`init(params, sizes)`, then `descend(state, delta)` once a round; delta points downhill."""
+    """A round's `receive(state, deltas [n, ...], weights [n], cohort, local)`, then `descend(state, delta)`; or both.
+
+    delta points downhill. `receive` is the weighted sum, but for FedVARP's.
+    """
 
     init: Callable[[Params, Sizes], ServerState]
+    receive: Callable[[ServerState, Params, jax.Array, Cohort, LocalTraining], tuple[ServerState, Params]]
     descend: Callable[[ServerState, Params], ServerState]
+
+    def step(
+        self, state: ServerState, deltas: Params, weights: jax.Array, cohort: Cohort, local: LocalTraining
+    ) -> ServerState:
+        return self.descend(*self.receive(state, deltas, weights, cohort, local))
 
 
 def descent(optimizer: optax.GradientTransformation) -> Server:
@@ -28,11 +50,74 @@ def descent(optimizer: optax.GradientTransformation) -> Server:
         del sizes
         return ServerState(params, optimizer.init(params))
 
+    def receive(
+        state: ServerState, deltas: Params, weights: jax.Array, cohort: Cohort, local: LocalTraining
+    ) -> tuple[ServerState, Params]:
+        del cohort, local
+        return state, tree.weighted_sum(deltas, weights)
+
     def descend(state: ServerState, delta: Params) -> ServerState:
         updates, optimizer_state = optimizer.update(tree.scale(-1, delta), state.optimizer, state.params)
-        return ServerState(optax.apply_updates(state.params, updates), optimizer_state)
+        return state._replace(params=optax.apply_updates(state.params, updates), optimizer=optimizer_state)
 
-    return Server(init, descend)
+    return Server(init, receive, descend)
+
+
+class Memory(NamedTuple):
+    """The last update of each client, divided by the rate and the number of its steps, and the mean over clients."""
+
+    last: Params  # y, [M, ...]; zero of those who were never sampled
+    mean: Params
+
+
+class Received(NamedTuple):
+    """A memory that the round's updates went into: `descend` takes no other."""
+
+    memory: Memory
+
+
+def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
+    """FedVARP (Jhunjhunwala et al. 2022): old updates stand in for the clients that are not in the cohort.
+
+    v = sum_i a_i (Delta_i - y_i) + ybar, where y_j is the last update of client j and ybar the mean of all M; then
+    y_i <- Delta_i for the cohort.
+
+    Notes:
+      y holds Delta_i / (eta_L K_i) and is multiplied by eta_L K_i of the current round where it is used (ybar by the
+      cohort's mean of it), so that a decaying rate does not make old updates too long, nor local epochs those of large
+      clients. ybar is uniform over clients and of weight 1 under any a, so under unequal weights v does not estimate
+      the rule's own sum, and where they sum to less than 1 (q-FFL) it takes longer steps than the rule alone.
+    """
+    plain = descent(optimizer)
+
+    def init(params: Params, sizes: Sizes) -> ServerState:
+        last = jax.tree.map(lambda leaf: jnp.zeros((sizes.num_clients, *leaf.shape), leaf.dtype), params)
+        return plain.init(params, sizes)._replace(memory=Memory(last, tree.zeros_like(params)))
+
+    def receive(
+        state: ServerState, deltas: Params, weights: jax.Array, cohort: Cohort, local: LocalTraining
+    ) -> tuple[ServerState, Params]:
+        last, mean = state.memory
+        reach = local.rate(cohort.round) * local.num_steps(cohort.num_examples)  # eta_L K_i
+        old = tree.rows(last, cohort.id)
+        new = jax.vmap(tree.scale)(jnp.where(reach > 0, 1 / reach, 0), deltas)  # at a rate of 0 nobody moved
+        surprise = tree.subtract(deltas, jax.vmap(tree.scale)(reach, old))
+        v = tree.add(tree.weighted_sum(surprise, weights), tree.scale(reach.mean(), mean))
+        share = jnp.full((cohort.size,), 1 / jax.tree.leaves(last)[0].shape[0])
+        change = tree.subtract(new, old)
+        # Added rather than set: what is written depends on what was read, or XLA would copy all M models.
+        memory = Memory(tree.add_rows(last, cohort.id, change), tree.add(mean, tree.weighted_sum(change, share)))
+        return state._replace(memory=Received(memory)), v
+
+    def descend(state: ServerState, delta: Params) -> ServerState:
+        if not isinstance(state.memory, Received):
+            raise ValueError(
+                "server=varp needs the update of each client, but this algorithm's step is not a weighted sum of them; "
+                "choose another server, as sgd(1.0)"
+            )
+        return plain.descend(state._replace(memory=state.memory.memory), delta)
+
+    return Server(init, receive, descend)
 
 
 def sgd(learning_rate: Positive) -> Server:
@@ -40,7 +125,63 @@ def sgd(learning_rate: Positive) -> Server:
     return descent(optax.sgd(learning_rate))
 
 
+def momentum(beta: Fraction = 0.9, learning_rate: Positive = 1.0, form: Form = "ema") -> Server:
+    """v <- beta v + (1 - beta) delta, x + learning_rate * v; form="heavy_ball" is v <- beta v + delta.
+
+    At equal rates the two differ by a factor 1 / (1 - beta) in the long run. "ema" is Mime's, which FedEBA+ cites for
+    its global momentum of 0.9; beta = 0 is `sgd` in both.
+    """
+    if form not in get_args(Form):
+        raise ValueError(f"form={form!r} is not one of {', '.join(get_args(Form))}")
+    if form == "heavy_ball":
+        return descent(optax.sgd(learning_rate, momentum=beta))
+    return descent(optax.chain(optax.ema(beta, debias=False), optax.scale_by_learning_rate(learning_rate)))
+
+
+def varp(learning_rate: Positive) -> Server:
+    """`variance_reduced` gradient descent: x + learning_rate * v."""
+    return variance_reduced(optax.sgd(learning_rate))
+
+
+def from_optax(make: Callable[..., optax.GradientTransformation]) -> Callable[..., Server]:
+    """`descent` by an optax factory, with its own names and defaults; all of its numbers may be traced.
+
+    Parameters that are neither numbers nor switches (masks, dtypes) stay at their defaults.
+    """
+    signature = inspect.Signature([p for p in map(_public, inspect.signature(make).parameters.values()) if p])
+
+    @functools.wraps(make)
+    def server(*args: Any, **kwargs: Any) -> Server:
+        return descent(make(**signature.bind(*args, **kwargs).arguments))
+
+    server.__signature__ = signature  # type: ignore[attr-defined]
+    return server
+
+
+def _public(parameter: inspect.Parameter) -> inspect.Parameter | None:
+    """A parameter of optax as our signatures have it (`algorithms.signature`); None: not for users."""
+    default, kind = parameter.default, parameter.annotation
+    if parameter.name == "learning_rate":
+        return parameter.replace(annotation=Positive, default=inspect.Parameter.empty)
+    if isinstance(default, bool) or kind is int:
+        return parameter.replace(annotation=type(default))
+    if isinstance(default, int | float):
+        return parameter.replace(annotation=Scalar)
+    is_number = default is None and float in get_args(kind)
+    return parameter.replace(annotation=Scalar | None) if is_number else None
+
+
 SERVERS: dict[str, Callable[..., Server]] = {
     "sgd": sgd,
-}
-"""Servers by name."""
+    "momentum": momentum,
+    "varp": varp,
+    **{
+        name: from_optax(getattr(optax, name))
+        for name in (
+            "adabelief", "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan", "amsgrad",
+            "fromage", "lamb", "lars", "lion", "nadam", "nadamw", "novograd", "optimistic_adam_v2",
+            "optimistic_gradient_descent", "radam", "rmsprop", "rprop", "sign_sgd", "signum", "sm3", "yogi",
+        )
+    },
+}  # fmt: skip
+"""Servers by name: ours, and the optimizers of optax that need no more than an update."""

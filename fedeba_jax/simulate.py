@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from fedeba_jax import client_map as client_maps
 from fedeba_jax import tree
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.evaluate import Apply, Scores, score_model
-from fedeba_jax.types import Algorithm, ClientMap, Federation, HeldOut, Info, Key, Params, Sizes, State
+from fedeba_jax.evaluate import Scores, score_model, score_personal
+from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, HeldOut, Info, Key, Params, Sizes, State
 
 INIT = 2**32 - 1
 """Folded into a run's key for x_0; its rounds fold in 0, 1, ..."""
@@ -37,6 +37,26 @@ def sample(key: Key, sizes: Sizes) -> jax.Array:
     return jax.random.permutation(key, sizes.num_clients)[: sizes.cohort_size]
 
 
+def stored(state: State, dtype: Any = None) -> State:
+    """The state with its clients' floats kept in this type between rounds; None: in the usual one.
+
+    bfloat16 halves the memory of personal models. Rounds and evaluations compute in the usual type, on copies of the
+    rows they need.
+    """
+    return state._replace(clients=tree.cast(state.clients, jnp.result_type(float) if dtype is None else dtype))
+
+
+def round_keys(key: Key, round_: jax.Array) -> Key:
+    """Keys of a round: of the draw of its cohort, of its clients, and of the server."""
+    return jax.random.split(jax.random.fold_in(key, round_), 3)
+
+
+def participations(key: Key, rounds: int, sizes: Sizes) -> jax.Array:
+    """How many of a run's first rounds each client takes part in, [M]."""
+    cohorts = jax.lax.map(lambda round_: sample(round_keys(key, round_)[0], sizes), jnp.arange(rounds))
+    return jnp.zeros((sizes.num_clients,), jnp.int32).at[cohorts].add(1)
+
+
 def run_round(
     algorithm: Algorithm,
     federation: Federation,
@@ -52,27 +72,29 @@ def run_round(
     All randomness comes from `fold_in(key, round)`, a client's from a further `fold_in` of its id,
     so results do not depend on chunks of rounds, on the order of the cohort or on the client map.
     """
-    sampling, clients, server = jax.random.split(jax.random.fold_in(key, round_), 3)
-    ids = sample(sampling, sizes)
+    sampling, clients, server = round_keys(key, round_)
+    sampled = sample(sampling, sizes)
+    ids = jnp.arange(sizes.num_clients) if algorithm.everyone else sampled
     cohort = Cohort(
         id=ids,
         key=server,
         client_keys=jax.vmap(jax.random.fold_in, in_axes=(None, 0))(clients, ids),
-        state=tree.rows(state.clients, ids),
+        state=tree.cast(tree.rows(state.clients, ids), jnp.result_type(float)),
         round=round_,
         federation=federation,
         client_map=client_map,
         model_size=sizes.model_size,
+        sampled=jnp.isin(ids, sampled) if algorithm.everyone else None,
     )
     server_state, cohort_state, info = algorithm.update(state.server, cohort)
-    clients_state = tree.set_rows(state.clients, ids, cohort_state)
-    state = State(server_state, clients_state)
-    return state, {**info, **cohort.traffic, "cohort": ids, "finite": is_finite(algorithm, state)}
+    finite = is_finite(algorithm, State(server_state, cohort_state))  # other clients are as they were
+    state = State(server_state, tree.set_rows(state.clients, ids, cohort_state))
+    return state, {**info, **cohort.traffic, "cohort": sampled, "finite": finite}
 
 
 def is_finite(algorithm: Algorithm, state: State) -> jax.Array:
     """Whether the models of a state, global and the clients' own, are finite; a run that diverged has others."""
-    finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((algorithm.models(state.server), state.clients))]
+    finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((algorithm.models(state), state.clients))]
     return jnp.stack(finite).all()
 
 
@@ -108,6 +130,7 @@ def simulate(
     apply: Apply,
     client_map: ClientMap = client_maps.mapped,
     init_key: Key | None = None,
+    state_dtype: Any = None,
 ) -> tuple[State, Info, dict[str, Scores]]:
     """A whole run: rounds / eval_every chunks of rounds, each followed by an evaluation.
 
@@ -123,6 +146,7 @@ def simulate(
       apply: the model's logits.
       client_map: how the client axis runs.
       init_key: randomness of x_0; derived from `key` if None.
+      state_dtype: as in `stored`.
 
     Returns:
       The final state, diagnostics [rounds, ...], and scores [evaluations, M] by model name.
@@ -130,7 +154,7 @@ def simulate(
     if eval_every < 1 or rounds % eval_every:
         raise ValueError(f"rounds={rounds} is not a multiple of eval_every={eval_every}")
     init_key = jax.random.fold_in(key, INIT) if init_key is None else init_key
-    state = algorithm.init(init_key, init_params, sizes)
+    state = stored(algorithm.init(init_key, init_params, sizes), state_dtype)
 
     def chunk(state: State, start: jax.Array) -> tuple[State, tuple[Info, dict[str, Scores]]]:
         state, info = run_rounds(
@@ -145,11 +169,14 @@ def simulate(
 def evaluate(
     algorithm: Algorithm, state: State, test: HeldOut, *, apply: Apply, client_map: ClientMap
 ) -> dict[str, Scores]:
-    """Scores of every model that the algorithm calls global."""
-    return {
+    """Scores of the algorithm's models by name, and of each client's own prediction as "personal" if it has one."""
+    scores = {
         name: score_model(apply, params, test, client_map=client_map)
-        for name, params in algorithm.models(state.server).items()
+        for name, params in algorithm.models(state).items()
     }
+    if algorithm.personalize is not None:
+        scores["personal"] = score_personal(apply, algorithm.personalize, state, test, client_map=client_map)
+    return scores
 
 
 def sweep(make_run: Callable[..., Any], points: Any, *, run_map: ClientMap = client_maps.mapped) -> Any:

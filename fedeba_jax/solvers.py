@@ -1,4 +1,4 @@
-"""Projections onto simplices, and the small quadratic programmes over them that servers solve.
+"""Projections onto simplices, small quadratic programmes over them, and projections among vectors.
 
 Maths on arrays [n]; a caller maps them over runs. Everything has a fixed number of steps, so that it compiles into
 the round.
@@ -105,6 +105,28 @@ def entropy_temperature(losses: jax.Array, target: Scalar, prior: jax.Array, ite
     s = (low + high) / 2
     tau = spread * (1 - s) / s
     return jnp.where((spread > 0) & (excess(0 * one) < 0), tau, jnp.inf)
+
+
+def without_conflicts(gram: jax.Array, order: jax.Array, mended: int) -> jax.Array:
+    """Vectors without their parts against those that oppose them, as weights on the given vectors, [n, n].
+
+    v_i <- v_i - min(<v_i, u_j>, 0) / |u_j|^2 u_j for each j != i of the order, so that the last one's word stands.
+
+    Args:
+      gram: <u_i, u_j>, [n, n].
+      order: a permutation of the vectors.
+      mended: how many of the first vectors of the order are changed; the others stay as they are.
+    """
+    n = order.size
+    first = jnp.zeros(n, bool).at[order].set(jnp.arange(n) < mended)
+
+    def against(k: jax.Array, weights: jax.Array) -> jax.Array:
+        j = order[k]
+        along = jnp.sum(weights * gram[j], axis=1) / jnp.where(gram[j, j] > 0, gram[j, j], 1)
+        opposed = (along < 0) & first & (jnp.arange(n) != j)
+        return weights.at[:, j].add(jnp.where(opposed, -along, 0))
+
+    return jax.lax.fori_loop(0, n, against, jnp.eye(n, dtype=gram.dtype))
 
 
 def _fista(

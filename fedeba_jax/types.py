@@ -39,6 +39,8 @@ NonNegative = Annotated[Scalar, Bounds(0)]
 Fraction = Annotated[Scalar, Bounds(0, 1)]
 Degrees = Annotated[Scalar, Bounds(0, 180)]
 Temperature = Annotated[Scalar, Bounds(0, open=True), "temperature"]  # or a rule, `weights.solve`
+Natural = Annotated[int, Bounds(0)]
+Count = Annotated[int, Bounds(1)]  # static, as Natural
 Info = dict[str, jax.Array]  # diagnostics of a round, apart from its state
 
 
@@ -53,6 +55,9 @@ class Batch(NamedTuple):
 Objective = Callable[[Params, Batch, Key, jax.Array, bool], jax.Array]
 """(params, batch, key, round, train) -> the mean loss over the batch's unmasked examples."""
 
+Apply = Callable[[Params, jax.Array], jax.Array]
+"""(params, x [B, ...] in [0, 1]) -> logits [B, ..., classes]."""
+
 ClientMap = Callable[..., Callable[..., Any]]
 """The type of `jax.vmap`: (function, in_axes=0) -> function of stacked arguments."""
 
@@ -61,7 +66,7 @@ class Model(NamedTuple):
     """A network as two functions. `apply` takes x in [0, 1] and normalises it itself."""
 
     init: Callable[[Key], Params]
-    apply: Callable[[Params, jax.Array], jax.Array]  # (params, x [B, ...]) -> logits [B, ...]
+    apply: Apply
 
 
 class Federation(NamedTuple):
@@ -109,6 +114,12 @@ class Client(NamedTuple):
     round: jax.Array
 
 
+class Private(NamedTuple):
+    """A part of a client's reply that stays with the client: its new state, for `update` to hand back unseen."""
+
+    state: Any
+
+
 class State(NamedTuple):
     """What an algorithm keeps across rounds; every leaf of `clients` is [M, ...]."""
 
@@ -124,9 +135,12 @@ class Mixture(NamedTuple):
 
 
 class Algorithm(NamedTuple):
-    """A federated method as four pure functions (see `fedeba_jax.algorithms`)."""
+    """A federated method as pure functions (see `fedeba_jax.algorithms`)."""
 
     init: Callable[[Key, Callable[[Key], Params], Sizes], State]
     update: Callable[[Any, Any], tuple[Any, Any, Info]]  # (server, cohort) -> (server, cohort_state, info)
-    models: Callable[[Any], dict[str, Params]]  # server -> what is evaluated as "global"
-    personalize: Callable[[Any, Any], Mixture]  # (server, client_state) -> a client's own prediction
+    models: Callable[[State], dict[str, Params]]  # what is evaluated on all clients: "global", where there is one
+    personalize: Callable[[Any, Any], Mixture] | None = None
+    """(server, client_state) -> a client's own prediction; None: the global model is everybody's."""
+    everyone: bool = False
+    """Whether all clients are the cohort of each round; who was sampled is then `cohort.sampled`."""

@@ -1,6 +1,7 @@
-"""Rules that turn what the server knows of a cohort into weights, and the fairness gate.
+"""Rules that turn what the server knows of a cohort into weights, and measures of its losses.
 
-Maths on arrays [n]; a caller maps them over runs. Every rule returns p with p_i >= 0, sum p = 1.
+Maths on arrays [n]; a caller maps them over runs. Every rule returns p with p_i >= 0, sum p = 1 (less only under a
+cap P with n P < 1).
 """
 
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from typing import Literal, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import erfc
+from jax.scipy.stats import norm
 
 from fedeba_jax.solvers import entropy_temperature
 from fedeba_jax.types import Positive, Scalar
@@ -18,11 +21,12 @@ def uniform(num_clients: int) -> jax.Array:
     return jnp.full((num_clients,), 1.0 / num_clients)
 
 
-def by_examples(num_examples: jax.Array) -> jax.Array:
-    """p_i = N_i / sum_j N_j: FedAvg's weights, uniform where all clients hold equally much."""
+def by_examples(num_examples: jax.Array, cap: Scalar | None = None) -> jax.Array:
+    """p_i = N_i / sum_j N_j: FedAvg's weights, uniform where all clients hold equally much; capped if so asked."""
     chex.assert_rank(num_examples, 1)
     share = jnp.asarray(num_examples, jnp.result_type(float))
-    return share / share.sum()
+    share = share / share.sum()
+    return share if cap is None else capped(share, jnp.log(share), cap)
 
 
 class Solved(NamedTuple):
@@ -54,7 +58,9 @@ RULES: dict[str, dict[str, Callable[..., Solved]]] = {"temperature": {"solve": s
 """What may stand for a number, by the kind of the number."""
 
 
-def entropy_based(losses: jax.Array, tau: Scalar | Solved, prior: jax.Array | None = None) -> jax.Array:
+def entropy_based(
+    losses: jax.Array, tau: Scalar | Solved, prior: jax.Array | None = None, cap: Scalar | None = None
+) -> jax.Array:
     """p_i = q_i exp(F_i / tau) / sum_j q_j exp(F_j / tau), the paper's closed form (Prop. 4.1).
 
     The maximiser of the entropy of p (relative to the prior q, uniform by default) under
@@ -64,14 +70,81 @@ def entropy_based(losses: jax.Array, tau: Scalar | Solved, prior: jax.Array | No
       losses: F_i, [n].
       tau: temperature, positive, or the rule that finds it.
       prior: q_i, [n], non-negative; for instance `by_examples`.
+      cap: P, one more constraint p_i <= P of the same maximisation (`capped`).
     """
     chex.assert_rank(losses, 1)
     if isinstance(tau, Solved):
         tau = tau.temperature(losses, uniform(losses.size).astype(losses.dtype) if prior is None else prior)
-    logits = losses / tau
-    if prior is not None:
-        logits = logits + jnp.log(prior)
-    return jax.nn.softmax(logits)
+    p = _softmax(losses / tau, prior)
+    return p if cap is None else capped(p, losses / tau + (0 if prior is None else jnp.log(prior)), cap)
+
+
+def tilted(losses: jax.Array, t: Scalar, prior: jax.Array | None = None) -> jax.Array:
+    """p_i = q_i exp(t F_i) / sum_j q_j exp(t F_j): the gradient's weights in TERM's (1/t) log sum_i q_i exp(t F_i).
+
+    Args:
+      losses: F_i, [n].
+      t: tilt: 0 gives the prior, large ones the worst client, negative ones the best.
+      prior: q_i, [n], non-negative; uniform by default.
+    """
+    chex.assert_rank(losses, 1)
+    return _softmax(t * losses, prior)
+
+
+def normalised(values: jax.Array, otherwise: jax.Array) -> jax.Array:
+    """values / sum(values), or `otherwise` where the sum of the (non-negative) values is 0."""
+    total = values.sum()
+    return jnp.where(total > 0, values / jnp.where(total > 0, total, 1), otherwise)
+
+
+Cdf = Literal["normal", "exponential", "weibull", "frechet", "gumbel", "logistic"]
+CDFS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "normal": lambda z: norm.cdf(z - 1),
+    "exponential": lambda z: -jnp.expm1(-z),
+    "weibull": lambda z: -jnp.expm1(-(z**2)),
+    "frechet": lambda z: jnp.exp(-1 / z),
+    "gumbel": lambda z: jnp.exp(-jnp.exp(1 - z)),
+    "logistic": lambda z: jax.nn.sigmoid(z - 1),
+    "published_normal": lambda z: 0.5 * (1 + erfc((z - 1) / 2**0.5)),  # AAggFF's code; no CDF: it falls
+}
+
+
+def response(losses: jax.Array, cdf: str) -> jax.Array:
+    """CDF(F_i / mean F), in [0, 1], by the CDF's name: AAggFF's bounded measure of a relative loss; F = 0 is even."""
+    chex.assert_rank(losses, 1)
+    mean = losses.mean()
+    return CDFS[cdf](jnp.where(mean > 0, losses / jnp.where(mean > 0, mean, 1), 1))
+
+
+def entropy_cap(num_clients: int, tau: Scalar, loss_clip: Scalar) -> jax.Array:
+    """e^{B/tau} / (n - 1 + e^{B/tau}): the most that `entropy_based` gives one of n clients with losses in [0, B]."""
+    others = jnp.log(jnp.asarray(num_clients - 1, jnp.result_type(float)))
+    return jax.nn.sigmoid(loss_clip / tau - others)
+
+
+def capped(p: jax.Array, logits: jax.Array, cap: Scalar) -> jax.Array:
+    """min(P, nu e^logit_i) with nu such that they sum to 1: p = softmax(logits), its excess over P dealt to the rest.
+
+    Exactly p where nobody exceeds P. Where n P < 1 everybody gets P, and the sum stays below 1. When one client's
+    logit changes, or the client goes, all others' weights move the same way, by no more than its own in total.
+
+    Args:
+      p: softmax(logits), [n].
+      logits: [n]; -inf is weight 0.
+      cap: P, positive.
+    """
+    size = p.shape[0]
+    order = jnp.argsort(-logits)
+    tail = jax.lax.cumlogsumexp(logits[order], reverse=True)  # of the k-th largest logit and all smaller ones
+    tail = jnp.where(jnp.isneginf(tail), 0.0, tail)  # nobody there: shares e^{-inf - 0} of 0
+    share = jnp.exp(logits[order] - tail)  # of the k-th, in what its tail gets
+    k = jnp.arange(size)
+    left = jnp.maximum(1 - k * cap, 0.0)  # for the tail, if all before it get P
+    fits = left * share <= cap * (1 + 1e-5)  # the slack: with n P = 1 this is an equality
+    first = jnp.argmax(fits)
+    dealt = left[first] * jnp.exp(logits[order] - tail[first])
+    filled = jnp.where((k < first) | ~fits.any(), cap, jnp.minimum(dealt, cap))
+    return jnp.where(p.max() <= cap, p, jnp.zeros_like(p).at[order].set(filled.astype(p.dtype)))
 
 
 def fairness_angle(losses: jax.Array) -> jax.Array:
@@ -91,3 +164,7 @@ def fairness_angle(losses: jax.Array) -> jax.Array:
 def entropy(weights: jax.Array) -> jax.Array:
     """-sum p log p in nats, with 0 log 0 = 0."""
     return jax.scipy.special.entr(weights).sum()
+
+
+def _softmax(logits: jax.Array, prior: jax.Array | None) -> jax.Array:
+    return jax.nn.softmax(logits if prior is None else logits + jnp.log(prior))

@@ -24,7 +24,8 @@ def x64():
         yield
 
 
-SHARING = ("test_experiments", "test_sweep", "test_simulate")  # modules whose tests share runs or programs
+# Modules whose tests share runs or programs.
+SHARING = ("test_experiments", "test_sweep", "test_simulate", "test_noise", "test_both_ways", "test_personal_methods")
 
 
 def pytest_collection_modifyitems(items):

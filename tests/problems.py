@@ -41,16 +41,17 @@ class Tiny:
     rate: float = 0.3
     epochs: int | None = None
 
-    def algorithm(self, name, *, rate=None, decay=0.9, **hparams):
+    def algorithm(self, name, *, rate=None, decay=0.9, server=None, **hparams):
         local = fedeba_jax.LocalTraining(
             objective=fedeba_jax.cross_entropy(self.model),
             learning_rate=fedeba_jax.schedules.decay(self.rate if rate is None else rate, decay),
             steps=self.steps,
             batch_size=self.batch_size,
             epochs=self.epochs,
+            apply=self.model.apply,
             block=5,  # several blocks a client, the last one partial
         )
-        return fedeba_jax.ALGORITHMS[name](local, fedeba_jax.descent(optax.sgd(1.0)), **hparams)
+        return fedeba_jax.ALGORITHMS[name](local, server or fedeba_jax.descent(optax.sgd(1.0)), **hparams)
 
     def relabelled(self, order):
         """The same federation with client `order[i]` as client i."""

@@ -14,8 +14,8 @@ from fedeba_jax.algorithms.signature import hyperparameters
 ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = [
     ["types"],
-    ["tree", "weights", "solvers", "schedules"],
-    ["objectives", "gradients"],
+    ["tree", "weights", "solvers", "schedules", "augment"],
+    ["objectives", "gradients", "privacy"],
     ["local", "server", "client_map", "cohort"],
     ["algorithms", "evaluate", "metrics"],
     ["simulate"],
@@ -104,7 +104,7 @@ def test_a_factory_explains_each_of_its_arguments(name):
     assert factory.__name__ == name
     parameters = list(inspect.signature(factory).parameters)
     assert parameters[:2] == ["local", "server"]
-    assert set(parameters[2:]) == set(hyperparameters(factory)), "hyper-parameters are keyword-only"
+    assert set(parameters[2:]) - {"privacy"} == set(hyperparameters(factory)), "hyper-parameters are keyword-only"
     arguments = inspect.getdoc(factory).split("Args:\n")[1].split("\n\n")[0]
     assert re.findall(r"^  (\w+):", arguments, re.MULTILINE) == parameters
 

@@ -13,7 +13,8 @@ from fedeba_jax import client_map as maps
 from fedeba_jax import tree
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.objectives import masked_mean
-from tests.problems import COUNTS, tiny
+from fedeba_jax.types import Private
+from tests.problems import CLASSES, COUNTS, tiny
 
 MODEL = 39
 OPEN, CLOSED = 0.0, 180.0
@@ -27,7 +28,9 @@ def objective(params, batch, key, round_, train):
 
 @functools.cache
 def program(name):
-    local = fedeba_jax.LocalTraining(objective=objective, learning_rate=0.1, steps=2, batch_size=4)
+    local = fedeba_jax.LocalTraining(
+        objective=objective, learning_rate=0.1, steps=2, batch_size=4, apply=PROBLEM.model.apply
+    )
     server = fedeba_jax.descent(optax.sgd(1.0))
 
     @jax.jit
@@ -49,13 +52,27 @@ def traffic(name, **hparams):
     return floats
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedsgd", "fedprox"])
+@pytest.mark.parametrize("name", ["fedavg", "fedsgd", "fedprox", "propfair"])
 def test_averaging_sends_a_model_down_and_up(name):
     assert traffic(name) == (MODEL, MODEL, 1)
 
 
-def test_entropy_based_weights_cost_a_loss():
-    assert traffic("fedeba") == (MODEL, MODEL + 1, 1)
+@pytest.mark.parametrize("name", ["fedeba", "term", "corefed", "afl", "aaggff"])
+def test_weights_by_losses_cost_a_loss(name):
+    assert traffic(name) == (MODEL, MODEL + 1, 1)
+
+
+def test_what_was_forgotten_costs_a_number_since_the_bits_stay_at_the_client():
+    assert traffic("fedwavg") == (MODEL, MODEL + 1, 1)
+
+
+def test_a_histogram_costs_as_many_numbers_as_there_are_classes():
+    assert traffic("feddisco") == (MODEL, MODEL + CLASSES, 1)
+
+
+def test_momentum_in_local_steps_doubles_both_ways():
+    """Down: x and m. Up: the update, and the gradient along with it."""
+    assert traffic("mime_lite") == (2 * MODEL, 2 * MODEL, 1)
 
 
 def test_an_open_gate_costs_a_second_exchange():
@@ -154,6 +171,46 @@ def test_bytes_follow_the_type():
     assert counted(of) == {"floats_down": 7, "bytes_down": 19, "floats_up": 5, "bytes_up": 9, "exchanges": 0}
 
 
+MAPS = {"vmap": jax.vmap, "mapped": maps.mapped, "sharded": maps.sharded(maps.device_mesh())}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_private_state_comes_back_but_is_not_sent(name):
+    """A personal model beside one number: neither bytes nor an exchange."""
+    of = cohort(MAPS[name])
+    number, personal = of.ask(lambda client, x: (client.id, Private((scaled(client, x), client.state + 1))), X)
+    model, state = personal.state
+    np.testing.assert_array_equal(number, [4, 0, 2])
+    np.testing.assert_array_equal(state, [41, 1, 21])
+    jax.tree.map(np.testing.assert_array_equal, model, cohort().ask(scaled, X))
+    assert counted(of) == {"floats_down": 6, "bytes_down": 24, "floats_up": 1, "bytes_up": 4, "exchanges": 0}
+
+
+def test_a_model_beside_private_state_is_an_exchange():
+    of = cohort()
+    of.ask(lambda client, x: {"delta": scaled(client, x), "personal": Private(scaled(client, x))}, X)
+    assert counted(of) == {"floats_down": 6, "bytes_down": 24, "floats_up": 6, "bytes_up": 24, "exchanges": 1}
+
+
+def test_a_reply_that_is_private_as_a_whole_sends_nothing():
+    of = cohort()
+    np.testing.assert_array_equal(of.ask(lambda client: Private(client.id)).state, [4, 0, 2])
+    assert set(counted(of).values()) == {0}
+
+
+@pytest.mark.parametrize(
+    "exchange",
+    [
+        lambda of: of.ask(lambda client: Private(client.id), when=jnp.asarray(True)),
+        lambda of: of.ask_sum(lambda client: Private(client.id), jnp.ones(3)),
+    ],
+    ids=["gate", "sum"],
+)
+def test_private_state_is_neither_gated_nor_summed(exchange):
+    with pytest.raises(ValueError, match="Private"):
+        exchange(cohort())
+
+
 @pytest.mark.parametrize("when", [False, jnp.asarray(False)], ids=["python", "array"])
 def test_an_exchange_that_does_not_happen_costs_nothing_and_gives_zeros(when):
     of = cohort()
@@ -179,9 +236,9 @@ def test_a_tree_that_a_closed_gate_kept_back_counts_when_it_is_sent():
     assert counted(of)["floats_down"] == 6
 
 
-@pytest.mark.parametrize("name", ["vmap", "mapped", "sharded"])
+@pytest.mark.parametrize("name", MAPS)
 def test_ask_sum_is_the_weighted_sum_of_ask(name):
-    client_map = {"vmap": jax.vmap, "mapped": maps.mapped, "sharded": maps.sharded(maps.device_mesh())}[name]
+    client_map = MAPS[name]
     weights = jnp.array([0.2, 0.5, 0.3])
     one, other = cohort(client_map), cohort(client_map)
     expected = tree.weighted_sum(one.ask(scaled, X), weights)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fedeba_jax import client_map as maps
+from fedeba_jax.algorithms.common import alone
 from fedeba_jax.evaluate import score_model, score_personal
-from fedeba_jax.types import Algorithm, Mixture, State
+from fedeba_jax.types import Mixture, State
 from tests.problems import COUNTS, tiny
 
 PROBLEM = tiny()
@@ -47,6 +48,14 @@ def test_scores_of_a_model_are_those_of_a_loop_whatever_the_blocks(block):
     close(scores, by_hand(lambda _, x: probabilities(PARAMS[0], x)))
 
 
+def test_personal_scores_of_one_shared_model_are_its_scores():
+    state = State(PARAMS[0], jnp.zeros(len(COUNTS)))
+    personal = score_personal(
+        PROBLEM.model.apply, lambda params, _: alone(params), state, PROBLEM.test, client_map=maps.mapped
+    )
+    close(personal, score_model(PROBLEM.model.apply, PARAMS[0], PROBLEM.test, client_map=maps.mapped, block=7))
+
+
 def test_examples_of_nobody_do_not_count():
     padded = PROBLEM.test._replace(
         example=jnp.concatenate([PROBLEM.test.example, jnp.array([0, 3, 9])]),
@@ -65,9 +74,8 @@ def test_a_mixture_predicts_the_mean_of_its_models_probabilities(client_map):
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *server)
         return Mixture(stacked, jnp.stack([1 - share, share]))
 
-    algorithm = Algorithm(None, None, None, personalize)
     state = State(PARAMS, shares)
-    scores = score_personal(PROBLEM.model.apply, algorithm, state, PROBLEM.test, client_map=client_map)
+    scores = score_personal(PROBLEM.model.apply, personalize, state, PROBLEM.test, client_map=client_map)
 
     def probability(i, x):
         return (1 - i / 5) * probabilities(PARAMS[0], x) + i / 5 * probabilities(PARAMS[1], x)

@@ -136,7 +136,8 @@ def test_divergence_is_told_with_what_to_turn(tmp_path):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_trains(name, tmp_path):
     result = run.train(settings(name, rounds=1), tmp_path, plot=False)
-    assert 0 <= result.last["mean"][0] <= 100
+    assert {"global", "personal"} & set(result.last)
+    assert all(0 <= figures["mean"][0] <= 100 for figures in result.last.values())
     assert not result.diverged
 
 
@@ -180,6 +181,27 @@ def test_bad_flags_are_told_before_anything_runs(arguments, message):
             train.settings()
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "text", "cohort_size"),
+    [("afl", "participation=all", 50), ("aaggff", "variant=S", 50), ("afl", "", 5), ("fedavg", "", 5)],
+)
+def test_a_method_of_all_clients_gets_them(capsys, algorithm, text, cohort_size):
+    with flagsaver.flagsaver():
+        flags.FLAGS(["train", f"--task={MINI}", f"--algorithm={algorithm}", f"--hparams={text}"])
+        assert train.settings().task.cohort_size == cohort_size
+    note = f"{algorithm} as asked for uses every client in every round: cohort_size=50\n"
+    assert capsys.readouterr().out == (note if cohort_size == 50 else "")
+
+
+def test_every_model_of_a_run_is_evaluated(tmp_path):
+    """AFL's mean iterate is its global model; the last iterate stands beside it."""
+    run.train(settings("afl", "participation=all", cohort_size=10), tmp_path, plot=False)
+    rows = run_folder.read_rows(tmp_path / "evals.jsonl")
+    assert [(row["round"], row["model"]) for row in rows] == [(t, m) for t in (1, 2) for m in ("global", "iterate")]
+    assert rows[0]["loss"] == rows[1]["loss"]  # the mean of one
+    assert rows[2]["loss"] != rows[3]["loss"]
 
 
 def test_missing_and_corrupt_data_are_told_with_the_remedy(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from fedeba_jax import LocalTraining
 from fedeba_jax.data.federation import index_table
-from fedeba_jax.gradients import proximal
+from fedeba_jax.gradients import chain_rule, proximal
 from fedeba_jax.local import as_input
 from fedeba_jax.objectives import masked_mean
 from fedeba_jax.types import Client, Shard
@@ -184,7 +184,40 @@ def test_gradient_transformations_chain(x64):
     np.testing.assert_allclose(trained(local, client(0)).delta, path[-1] - path[0], rtol=1e-12)
 
 
-@pytest.mark.parametrize("fields", [("delta",), ("loss",), ("loss", "delta")])
+@pytest.mark.parametrize("changes", [{}, {"epochs": 1}, {"batch_size": None}])
+def test_steps_may_visit_the_batches_in_any_order_and_more_than_once(x64, changes):
+    """Numbers beyond the last batch begin again; with epochs a client has fewer batches, and nobody idles."""
+    local = dataclasses.replace(LOCAL, **changes)
+    batches = [list(range(12))] * 7 if "batch_size" in changes else drawn(local, client(2))
+    visits = [5, 0, 3, 3, 17, 8]
+    path = by_hand(2, [batches[v % len(batches)] for v in visits])
+    update = jax.jit(local.train)(client(2), jnp.array([1.0, -1.0]), visits=jnp.array(visits))
+    np.testing.assert_allclose(update.delta, path[-1] - path[0], rtol=1e-12)
+
+
+def test_the_anchor_may_be_another_model(x64):
+    """F(z) + (mu/2) |z - a|^2 with a the mean of the batches is F at a rate of 1 + mu, where all batches are alike."""
+    local = dataclasses.replace(LOCAL, batch_size=None)
+    anchored = jax.jit(local.with_gradient(proximal(0.5)).train)(
+        client(2), jnp.array([1.0, -1.0]), anchor=jnp.asarray(examples(2).mean(0))
+    )
+    path = by_hand(2, [list(range(12))] * 7, rate=0.15)
+    np.testing.assert_allclose(anchored.delta, path[-1] - path[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_the_chain_rule_takes_the_loss_of_the_whole_batch(x64, batch_size):
+    """Steps along 2 F grad F, F the batch's loss: exact where blocks of 5 make up the batch, too."""
+    local = dataclasses.replace(LOCAL, batch_size=batch_size)
+    z = path = np.array([0.3, 0.4])
+    for positions in drawn(local, client(0)) if batch_size else [range(7)] * 7:
+        batch = examples(0)[positions]
+        path = path - 0.1 * 2 * (0.5 * ((path - batch) ** 2).sum(-1).mean()) * (path - batch.mean(0))
+    delta = jax.jit(local.with_gradient(chain_rule(jnp.square)).train)(client(0), z).delta
+    np.testing.assert_allclose(delta, path - z, rtol=1e-12)
+
+
+@pytest.mark.parametrize("fields", [("delta",), ("loss",), ("loss", "delta"), ("delta", "initial_loss")])
 def test_a_report_holds_what_was_asked_for(fields):
     update = jax.eval_shape(LOCAL.reporting(*fields).train, client(), jnp.zeros(2))
     assert {name for name, value in update._asdict().items() if value is not None} == set(fields)
@@ -211,6 +244,13 @@ def test_the_loss_may_be_that_of_the_last_batch(x64, i):
     np.testing.assert_allclose(jax.jit(local.loss)(client(i), z), 0.5 * ((z - last) ** 2).sum(-1).mean(), rtol=1e-12)
 
 
+def test_the_initial_loss_is_that_of_the_model_that_was_sent(x64):
+    z = np.array([0.3, 0.4])
+    update = jax.jit(LOCAL.reporting("initial_loss", "loss").train)(client(0), z)
+    np.testing.assert_allclose(update.initial_loss, loss_by_hand(0, z), rtol=1e-12)
+    assert update.loss < update.initial_loss
+
+
 def test_an_objective_knows_whether_it_trains():
     def objective(params, batch, key, round_, train):
         return params * (2.0 if train else 3.0) + 10 * round_
@@ -220,6 +260,48 @@ def test_an_objective_knows_whether_it_trains():
     assert local.loss(client(round_=1), params) == 13
     assert local.grad(client(round_=1), params) == 2
     assert local.train(client(round_=1), params).delta == -2
+
+
+# Predictions.
+
+
+def nearest(params, x):
+    """Logits of three classes; example x is of the class of its nearest row of params."""
+    return -((x[:, None] - params) ** 2).sum(-1)
+
+
+LABELS = np.random.default_rng(1).integers(0, 3, len(VALUES))
+CENTRES = np.array([(-1.0, 0.0), (1.0, 0.0), (0.0, 1.0)])
+
+
+def labelled(i):
+    of = client(i)
+    return of._replace(data=of.data._replace(y=jnp.asarray(LABELS)))
+
+
+@pytest.mark.parametrize("block", [1, 5, 12, 200])
+def test_correct_examples_block_by_block(block):
+    local = dataclasses.replace(LOCAL, apply=nearest, block=block)
+    correct = jax.jit(jax.vmap(lambda i: local.correct(labelled(i), CENTRES)))(jnp.arange(len(COUNTS)))
+    assert correct.shape == (6, 12)
+    assert correct.dtype == bool
+    for i, count in enumerate(COUNTS):
+        own = slice(STARTS[i], STARTS[i] + count)
+        expected = np.argmax(nearest(CENTRES, VALUES[own]), -1) == LABELS[own]
+        np.testing.assert_array_equal(correct[i], np.append(expected, np.zeros(12 - count, bool)))
+
+
+def test_label_counts_leave_padding_out():
+    local = dataclasses.replace(LOCAL, apply=nearest)
+    for i, count in enumerate(COUNTS):
+        expected = np.bincount(LABELS[STARTS[i] : STARTS[i] + count], minlength=3)
+        np.testing.assert_array_equal(local.label_counts(labelled(i), CENTRES), expected)
+
+
+@pytest.mark.parametrize("method", ["correct", "label_counts"])
+def test_predictions_need_the_model(method):
+    with pytest.raises(ValueError, match=r"apply=model\.apply"):
+        getattr(LOCAL, method)(labelled(0), CENTRES)
 
 
 # Golden quadratics: f = a (x - b)^2 / 2 on one example (a, b).

@@ -52,6 +52,12 @@ def test_points_group_by_what_is_static():
     assert len(points.grouped(make(("fedavg", "fedprox", "fedeba"), grid=("mu=0,1", "tau=1,2")))) == 3
 
 
+def test_points_of_a_method_of_all_clients_have_full_cohorts():
+    wanted = make(("afl",), grid=("participation=block,all", "cohort_size=2,3"), seeds=(0,))
+    found = [(p.hparams["participation"], p.task.cohort_size) for p in wanted]
+    assert found == [("block", 2), ("block", 3), ("all", 10)]
+
+
 def test_a_name_counts_for_the_algorithms_that_take_it():
     wanted = make(("fedavg", "fedprox"), grid=("mu=0,1",), seeds=(0,))
     assert [p.algorithm for p in wanted] == ["fedavg", "fedprox", "fedprox"]

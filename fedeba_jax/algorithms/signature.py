@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from fedeba_jax.types import Bounds, Scalar
 
-COLLABORATORS = ("local", "server", "model")
+COLLABORATORS = ("local", "server", "model", "rounds", "privacy")
 """Parameters that are not the user's: values that the program passes to a factory."""
 
 
@@ -34,8 +34,14 @@ def hyperparameters(factory: Callable[..., Any]) -> dict[str, Hyperparameter]:
     return {p.name: _read(p) for p in parameters if p.name not in COLLABORATORS}
 
 
+def collaborators(factory: Callable[..., Any]) -> set[str]:
+    """Names of the collaborators that a factory takes."""
+    return inspect.signature(factory).parameters.keys() & COLLABORATORS
+
+
 def _read(parameter: inspect.Parameter) -> Hyperparameter:
-    kind, optional, bounds, choices, rule = parameter.annotation, False, None, (), None
+    kind, optional, bounds, rule = parameter.annotation, False, None, None
+    choices: tuple[Any, ...] = ()
     if kind != Scalar and get_origin(kind) in (types.UnionType, Union) and type(None) in get_args(kind):
         optional = True
         kind = functools.reduce(operator.or_, (a for a in get_args(kind) if a is not type(None)))
@@ -44,7 +50,8 @@ def _read(parameter: inspect.Parameter) -> Hyperparameter:
         bounds = next((note for note in notes if isinstance(note, Bounds)), None)
         rule = next((note for note in notes if isinstance(note, str)), None)
     if get_origin(kind) is Literal:
-        choices, kind = get_args(kind), str
+        choices = get_args(kind)
+        kind = type(choices[0])
     traced = kind == Scalar
     kind = float if traced else kind if kind in (int, float, bool, str) else object
     return Hyperparameter(parameter.name, parameter.default, traced, kind, optional, bounds, choices, rule)

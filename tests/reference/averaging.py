@@ -1,6 +1,6 @@
 """FedAvg and FedSGD (McMahan et al. 2017) and FedProx (Li et al. 2020)."""
 
-from tests.reference.algebra import add, combine, scale, subtract
+from tests.reference.algebra import add, scale, subtract
 from tests.reference.local import local_sgd
 from tests.reference.problem import Trace
 from tests.reference.weights import fedavg_weights
@@ -15,7 +15,7 @@ def fedavg(problem, *, weighting="examples"):
         trained = [local_sgd(problem, t, i, x)[-1] for i in cohort]
         losses_after = problem.full_losses(trained, cohort)
         a = fedavg_weights(problem, cohort, weighting)
-        delta = combine(a, [subtract(z, x) for z in trained])
+        delta = problem.aggregate(t, cohort, a, [subtract(z, x) for z in trained])
         x = add(x, scale(problem.server_rate, delta))
         trace.record(x, losses_before=losses_before, losses_after=losses_after, weights=a)
     return trace
@@ -30,7 +30,7 @@ def fedsgd(problem, *, weighting="examples"):
         steps = [scale(-problem.learning_rate(t), problem.full_gradient(x, i)) for i in cohort]
         losses_after = problem.full_losses([add(x, step) for step in steps], cohort)
         a = fedavg_weights(problem, cohort, weighting)
-        x = add(x, scale(problem.server_rate, combine(a, steps)))
+        x = add(x, scale(problem.server_rate, problem.aggregate(t, cohort, a, steps)))
         trace.record(x, losses_before=losses_before, losses_after=losses_after, weights=a)
     return trace
 
@@ -44,7 +44,7 @@ def fedprox(problem, *, mu, weighting="examples"):
         trained = [proximal_sgd(problem, t, i, x, mu)[-1] for i in cohort]
         losses_after = problem.full_losses(trained, cohort)
         a = fedavg_weights(problem, cohort, weighting)
-        delta = combine(a, [subtract(z, x) for z in trained])
+        delta = problem.aggregate(t, cohort, a, [subtract(z, x) for z in trained])
         x = add(x, scale(problem.server_rate, delta))
         trace.record(x, losses_before=losses_before, losses_after=losses_after, weights=a)
     return trace

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tests.reference.algebra import combine, dot, norm, scale, subtract
+from tests.reference.algebra import add, combine, dot, norm, scale, subtract
 from tests.reference.baselines_weights import mixing_prior, weighted_rounds
 from tests.reference.local import local_sgd
 from tests.reference.problem import Trace
@@ -58,7 +58,9 @@ def fedfv(problem, *, alpha, window, fv_window="past"):
         external, moved = mitigate_external(internal, groups)
         size = rescaling(gradients, external)
         a = size * (a + np.array([moved.pop(i, 0.0) for i in cohort]))
-        x = subtract(x, scale(problem.server_rate * size, external))
+        deltas = [scale(-1.0, g) for g in gradients]
+        of_history = subtract(scale(-size, external), combine(a, deltas))
+        x = add(x, scale(problem.server_rate, add(problem.aggregate(t, cohort, a, deltas), of_history)))
         trace.record(
             x,
             losses_before=losses_before,

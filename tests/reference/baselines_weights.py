@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tests.reference import network
-from tests.reference.algebra import add, combine, norm, scale, subtract
+from tests.reference.algebra import add, norm, scale, subtract
 from tests.reference.local import local_sgd
 from tests.reference.problem import Trace
 from tests.reference.weights import example_weights, fedavg_weights, uniform_weights
@@ -33,7 +33,7 @@ def weighted_rounds(problem, rule, train=None):
         deltas = [subtract(z, x) for z in trained]
         a, more = rule(Round(t, cohort, x, losses_before, trained, deltas))
         losses_after = problem.full_losses(trained, cohort)
-        x = add(x, scale(problem.server_rate, combine(a, deltas)))
+        x = add(x, scale(problem.server_rate, problem.aggregate(t, cohort, a, deltas)))
         trace.record(x, losses_before=losses_before, losses_after=losses_after, weights=a, **more)
     return trace
 

@@ -22,14 +22,14 @@ def fedeba(problem, *, tau, prior=None):
         trained = [local_sgd(problem, t, i, x)[-1] for i in cohort]
         losses_after = problem.full_losses(trained, cohort)
         p = entropy_weights(losses_after, tau, prior_weights(problem, cohort, prior))
-        delta = combine(p, [subtract(z, x) for z in trained])
+        delta = problem.aggregate(t, cohort, p, [subtract(z, x) for z in trained])
         x = add(x, scale(problem.server_rate, delta))
         trace.record(x, losses_before=losses_before, losses_after=losses_after, weights=p)
     return trace
 
 
-def fedeba_plus(problem, *, tau, alpha, theta, fair_scale=None, prior=None):
-    """FedEBA+: Algorithm 1, with p and p~ both from the entropy model."""
+def fedeba_plus(problem, *, tau, alpha, theta, fair_scale=None, prior=None, perturb=None):
+    """FedEBA+: Algorithm 1, with p and p~ both from the entropy model; perturb(t, z) of the alignment variable z."""
 
     def aggregation_weights(cohort, losses_after):
         return entropy_weights(losses_after, tau, prior_weights(problem, cohort, prior))
@@ -37,7 +37,7 @@ def fedeba_plus(problem, *, tau, alpha, theta, fair_scale=None, prior=None):
     def fair_weights(cohort, losses_before):
         return entropy_weights(losses_before, tau, prior_weights(problem, cohort, prior))
 
-    return algorithm_1(problem, aggregation_weights, fair_weights, alpha, theta, fair_scale)
+    return algorithm_1(problem, aggregation_weights, fair_weights, alpha, theta, fair_scale, perturb)
 
 
 def fedavg_align(problem, *, tau, alpha, theta, fair_scale=None, weighting="uniform"):
@@ -52,8 +52,9 @@ def fedavg_align(problem, *, tau, alpha, theta, fair_scale=None, weighting="unif
     return algorithm_1(problem, aggregation_weights, fair_weights, alpha, theta, fair_scale)
 
 
-def algorithm_1(problem, aggregation_weights, fair_weights, alpha, theta, fair_scale):
+def algorithm_1(problem, aggregation_weights, fair_weights, alpha, theta, fair_scale, perturb=None):
     """Algorithm 1, given its two weightings; theta in degrees, fair_scale None = 1 / K_i."""
+    perturb = perturb or (lambda t, z: z)
     trace = Trace()
     x = problem.params
     for t, cohort in enumerate(problem.cohorts):  # line 4
@@ -61,20 +62,20 @@ def algorithm_1(problem, aggregation_weights, fair_weights, alpha, theta, fair_s
         p_fair = fair_weights(cohort, losses_before)
         gate = angle_degrees(losses_before) > theta  # line 7
         if gate:
-            fair = combine(p_fair, [problem.full_gradient(x, i) for i in cohort])  # line 8
+            fair = perturb(t, combine(p_fair, [problem.full_gradient(x, i) for i in cohort]))  # line 8
             trained = [aligned_sgd(problem, t, i, x, fair, alpha, fair_scale)[-1] for i in cohort]  # 9-12
             deltas = [subtract(z, x) for z in trained]  # line 13
             losses_after = problem.full_losses(trained, cohort)
             p = aggregation_weights(cohort, losses_after)
-            delta = combine(p, deltas)  # line 15
+            delta = problem.aggregate(t, cohort, p, deltas)  # line 15
         else:
             paths = [local_sgd(problem, t, i, x) for i in cohort]  # lines 17-20
             deltas = [subtract(path[-1], x) for path in paths]  # line 21
             first_steps = [subtract(path[1], x) for path in paths]
             losses_after = problem.full_losses([path[-1] for path in paths], cohort)
             p = aggregation_weights(cohort, losses_after)
-            ideal = combine(example_weights(problem, cohort), first_steps)
-            delta = add(scale(1 - alpha, combine(p, deltas)), scale(alpha, ideal))  # line 23
+            ideal = perturb(t, combine(example_weights(problem, cohort), first_steps))
+            delta = add(scale(1 - alpha, problem.aggregate(t, cohort, p, deltas)), scale(alpha, ideal))  # line 23
         x = add(x, scale(problem.server_rate, delta))  # line 25
         trace.record(
             x,

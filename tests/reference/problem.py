@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tests.reference import network
+from tests.reference.algebra import combine
 from tests.reference.weights import angle_degrees
 
 
@@ -16,6 +17,7 @@ class Problem:
     params: the initial model. data: (x [N_i, d], y [N_i]) of every client, by client id.
     cohorts: the client ids of each round. batches: for each round {client id: its K_i index arrays}.
     learning_rate: round (from 0) -> eta_L. server_rate: eta. loss, gradient: functions of (params, x, y).
+    aggregate: (round, cohort, weights, updates) -> the server's direction; the weighted sum, or FedVARP's (`varp`).
     """
 
     params: list
@@ -26,6 +28,7 @@ class Problem:
     server_rate: float = 1.0
     loss: Callable = network.loss
     gradient: Callable = network.gradient
+    aggregate: Callable = lambda t, cohort, weights, deltas: combine(weights, deltas)
 
     def size(self, client):
         """N_i."""

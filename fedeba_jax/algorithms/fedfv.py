@@ -1,0 +1,110 @@
+"""FedFV (Wang et al. 2021, "Federated Learning with Fair Averaging").
+
+Notes:
+  Later versions of the authors' code count the current round into the window (`fv_window="current"`: the rounds
+  t-tau+1 to t); the paper and its own code take t-tau to t-1. With alpha > 0 at least one client keeps its update.
+"""
+
+import math
+from typing import Annotated, Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedeba_jax import tree
+from fedeba_jax.algorithms.common import check, diagnose, remembering
+from fedeba_jax.cohort import Cohort
+from fedeba_jax.local import LocalTraining
+from fedeba_jax.server import Server, ServerState
+from fedeba_jax.solvers import without_conflicts
+from fedeba_jax.types import Algorithm, Bounds, Info, Params, Sizes
+
+Window = Literal["past", "current"]
+
+
+class History(NamedTuple):
+    """The updates of the current round t and of those before it; round t is in slot t % slots."""
+
+    updates: Params  # [slots, n, ...]
+    clients: jax.Array  # whose they are, [slots, n]
+    seen: jax.Array  # every client's latest round, [M]
+
+
+def fedfv(
+    local: LocalTraining,
+    server: Server,
+    *,
+    alpha: Annotated[float, Bounds(0, 1)] = 0.1,
+    window: Annotated[int, Bounds(0)] = 10,
+    fv_window: Window = "past",
+) -> Algorithm:
+    """x_{t+1} = x_t + s Delta, Delta the mean update without its conflicts, s restoring the length of the plain mean.
+
+    Every update loses its part against each other one that opposes it, the worse-off coming last; then their mean
+    loses its part against the opposing clients of each of the last tau rounds, the latest coming last.
+
+    Args:
+      local: local training.
+      server: server optimizer.
+      alpha: share of the worst-off clients that keep their update, grid 0.1, 0.2, 0.5.
+      window: tau, grid 0, 1, 10; the server keeps the updates of tau + 1 rounds.
+      fv_window: whether the last tau rounds are "past" ones or begin with the "current" one.
+    """
+    check("fv_window", fv_window, Window)
+    past = window if fv_window == "past" else max(window - 1, 0)
+
+    def start(params: Params, sizes: Sizes) -> Any:
+        shape = (past + 1, sizes.cohort_size)
+        updates = jax.tree.map(lambda leaf: jnp.zeros(shape + leaf.shape, leaf.dtype), params)
+        nobody, never = jnp.zeros(shape, jnp.int32), jnp.full(sizes.num_clients, -1, jnp.int32)
+        return History(updates, nobody, never) if past else ()
+
+    def update(state: ServerState, history: Any, cohort: Cohort) -> tuple[ServerState, Any, Info]:
+        t, n = cohort.round, cohort.size
+        reply = cohort.ask(local.reporting("delta", "initial_loss").train, state.params)
+        gram = tree.gram(reply.delta)
+        order = jnp.argsort(reply.initial_loss)
+        a = without_conflicts(gram, order, n - kept_clients(n, alpha)).mean(axis=0)  # Algorithm 2
+        mean = delta = tree.weighted_sum(reply.delta, a)
+        if past:  # Algorithm 3
+            history = remember(history, t, cohort.id, reply.delta)
+
+            def against_round(delta: Params, k: jax.Array) -> tuple[Params, None]:
+                slot = (t - k) % (past + 1)
+                latest = history.seen[history.clients[slot]] == t - k
+                return against(delta, tree.rows(history.updates, slot), latest & (t >= past))[0], None
+
+            delta, _ = jax.lax.scan(against_round, delta, jnp.arange(past, 0, -1))
+        of_history = tree.subtract(delta, mean)
+        if window and fv_window == "current":
+            delta, more = against(delta, reply.delta, t >= past)
+            a = a + more
+        length, mean_length = jnp.sqrt(tree.dot(delta, delta)), jnp.sqrt(jnp.maximum(gram.mean(), 0))
+        rounding = 10 * n * jnp.finfo(a.dtype).eps * jnp.vdot(a, jnp.sqrt(jnp.diagonal(gram)))
+        scale = jnp.where(length > rounding, mean_length / length, 0)
+        info = {**diagnose(scale * a, before=reply.initial_loss), "conflicts": jnp.mean(gram < 0)}
+        state, step = server.receive(state, reply.delta, scale * a, cohort, local)
+        return server.descend(state, tree.add(step, tree.scale(scale, of_history))), history, info
+
+    return remembering(server, start, update)
+
+
+def remember(history: History, t: jax.Array, clients: jax.Array, updates: Params) -> History:
+    """The history with round t in it; written before it is read, the buffer is not copied."""
+    slot = t % history.clients.shape[0]
+    stored, whose = tree.set_rows((history.updates, history.clients), slot, (updates, clients))
+    return History(stored, whose, tree.set_rows(history.seen, clients, t))
+
+
+def kept_clients(n: int, alpha: float) -> int:
+    """How many keep their update; rounded first, since (n - 1) (1 - alpha) may miss its integer by a bit."""
+    return n - math.ceil(round((n - 1) * (1 - alpha), 9)) if alpha > 0 else 0
+
+
+def against(delta: Params, updates: Params, eligible: jax.Array) -> tuple[Params, jax.Array]:
+    """delta without its part against the sum of the updates that oppose it (Algorithm 3), and that as weights."""
+    opposed = (eligible & (tree.products(updates, delta) < 0)).astype(jnp.result_type(float))
+    total = tree.weighted_sum(updates, opposed)
+    square = tree.dot(total, total)
+    along = jnp.minimum(tree.dot(total, delta), 0) / jnp.where(square > 0, square, 1)
+    return tree.add(delta, tree.scale(-along, total)), -along * opposed

@@ -1,0 +1,47 @@
+"""TERM (Li et al. 2021, "Tilted Empirical Risk Minimization")."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from fedeba_jax.algorithms.common import Prior, check, diagnose, remembering, size_prior
+from fedeba_jax.cohort import Cohort
+from fedeba_jax.local import LocalTraining
+from fedeba_jax.server import Server, ServerState
+from fedeba_jax.types import Algorithm, Info, Scalar
+from fedeba_jax.weights import tilted
+
+
+def term(
+    local: LocalTraining, server: Server, *, t: Scalar = 0.1, normalised: bool = True, prior: Prior = "none"
+) -> Algorithm:
+    """x_{t+1} = x_t + sum_i a_i Delta_i with a_i ~ q_i exp(t F_i(x_t)): ascent of (1/t) log sum_i q_i exp(t F_i).
+
+    Args:
+      local: local training.
+      server: server optimizer.
+      t: tilt, grid 0.1, 0.5, 0.8, 1, 5; 0 is FedAvg with the prior's weights. It may be negative.
+      normalised: whether the weights sum to 1; false is the published code, see Notes.
+      prior: q_i: "none" (uniform) or "examples" (share of examples; of the normalised form alone).
+
+    Notes:
+      The published code divides e_i = exp(t (F_i - max F)) by a running mean Z <- Z/2 + mean(e)/2 (from 0)
+      and then averages the n re-scaled models: a_i = e_i / (n^2 Z), a step n times smaller than FedAvg's
+      once Z is steady. The maximum differs by round, so Z mixes scales.
+    """
+    check("prior", prior, Prior)
+    if prior != "none" and not normalised:
+        raise ValueError(f"prior={prior!r} belongs to the normalised form; set normalised=True or prior='none'")
+
+    def update(state: ServerState, Z: Any, cohort: Cohort) -> tuple[ServerState, Any, Info]:
+        reply = cohort.ask(local.reporting("delta", "initial_loss").train, state.params)
+        losses = reply.initial_loss
+        if normalised:
+            a = tilted(losses, t, size_prior(cohort, prior))
+        else:
+            e = jnp.exp(t * losses - (t * losses).max())
+            Z = 0.5 * Z + 0.5 * e.mean()
+            a = e / (cohort.size**2 * Z)
+        return server.step(state, reply.delta, a, cohort, local), Z, diagnose(a, before=losses)
+
+    return remembering(server, lambda params, sizes: () if normalised else jnp.zeros(()), update)
