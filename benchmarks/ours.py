@@ -17,7 +17,7 @@ def make(spec: Spec, data: Data) -> Peer:
     made = work.make_round(wanted)
 
     def predict(images: np.ndarray) -> np.ndarray:
-        return work.predict(made.model, made.algorithm.models(compiled.state().server)["global"], images)
+        return work.predict(made.model, made.algorithm.models(compiled.state())["global"], images)
 
     facts = {"compile_seconds": compiled.compile_seconds, "temp_bytes": compiled.temp_bytes}
     return Peer(compiled.run, predict, ["jax", "jaxlib", "numpy"], facts)

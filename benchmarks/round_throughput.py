@@ -32,7 +32,10 @@ def measure_round(work: Work) -> tuple[list[dict[str, Any]], dict[str, measure.R
         contestants = {"ours": worker.Worker(worker.OURS, work.spec(folder))}
         try:
             for name in measure.peers(work.algorithm):
-                contestants[name] = worker.best(name, work.spec(folder))
+                try:
+                    contestants[name] = worker.best(name, work.spec(folder))
+                except cli.RunError as error:
+                    print(f"{name} is left out: {error}", flush=True)
             runs = {name: contestant.run for name, contestant in contestants.items()}
             seconds = measure.interleaved(runs | limit.products())
             memory = {name: contestant.peak_memory() for name, contestant in contestants.items()}

@@ -105,7 +105,7 @@ def make_round(work: Work, hparams: dict[str, Any] | None = None) -> Round:
     sizes = sizes_from(model.init, work.clients, work.cohort, per_client)
     local = LocalTraining(
         objective=fedeba_jax.cross_entropy(model), learning_rate=work.rate, steps=work.steps,
-        batch_size=work.batch, block=work.block,
+        batch_size=work.batch, block=work.block, apply=model.apply,
     )  # fmt: skip
     make = (fedeba_jax.ALGORITHMS | PARTS)[work.algorithm]
     algorithm = make(local, fedeba_jax.descent(optax.sgd(1.0)), **(hparams or {}))

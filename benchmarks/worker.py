@@ -74,14 +74,13 @@ class Worker:
         return sum(_peak(pid) for pid in _family(self._process.pid))
 
     def close(self) -> None:
-        if self._process.poll() is None:
-            self._process.stdin.write("quit\n")
-            self._process.stdin.close()
-            try:
-                self._process.wait(60)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        """Ask it to quit (the end of its input says so), and wait."""
+        self._process.stdin.close()
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._process.stdout.close()
         self._errors.close()
 
@@ -96,6 +95,7 @@ class Worker:
             self._process.wait()
             self._errors.seek(0)
             tail = self._errors.read().strip().splitlines()[-1:]
+            self.close()
             raise RunError(f"{self._what} ended: {' '.join(tail) or 'no message'}")
         return json.loads(line)
 

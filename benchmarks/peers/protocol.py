@@ -5,7 +5,7 @@
     (start)      {"setting": ..., "versions": ..., ...}    once everything is compiled or warm
     run COUNT    seconds of that many rounds
     accuracy     percent of FOLDER's test images that the global model classifies
-    quit
+    (end)        the worker ends
 
 What the library prints goes to stderr. Only the standard library and NumPy are imported here.
 """
@@ -74,7 +74,7 @@ def spec_of(text: str) -> Spec:
 
 
 def serve(make: Callable[[Spec, Data], Peer]) -> None:
-    """Make the peer of the first command-line argument, then answer until `quit` or the end of the input."""
+    """Make the peer of the first command-line argument, then answer until the end of the input."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever else is printed must not disturb the replies
     spec = spec_of(sys.argv[1])
@@ -84,8 +84,6 @@ def serve(make: Callable[[Spec, Data], Peer]) -> None:
     print(json.dumps({"setting": spec.setting, "versions": versions, **peer.facts}), file=replies)
     for line in iter(sys.stdin.readline, ""):
         command, *arguments = line.split()
-        if command == "quit":
-            break
         if command == "run":
             begun = time.perf_counter()
             peer.run(int(arguments[0]))
