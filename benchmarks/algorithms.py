@@ -13,26 +13,27 @@ import numpy as np
 from absl import flags
 
 from benchmarks import flops, limit, measure
-from benchmarks.work import Work, compile_round, random_data
+from benchmarks.work import compile_round, random_data
 from experiments import cli, common_flags
 from fedeba_jax import ALGORITHMS
 
 FLAGS = flags.FLAGS
-for _flag in ("models", "algorithms", "repeats", "seconds", "out"):
+for _flag in (*measure.WORK_FLAGS, "repeats", "seconds", "out"):
     flags.declare_key_flag(_flag)
 
 BASE = ("fedavg", "losses", "gradient")  # what the columns are reckoned with
 
 
 def measure_model(model: str, names: list[str]) -> tuple[list[dict[str, Any]], dict[str, measure.Ratio]]:
-    data = random_data(Work(model))
-    contestants = {name: compile_round(Work(model, name), data) for name in dict.fromkeys([*BASE, *names])}
+    works = {name: measure.work_of(model, name) for name in dict.fromkeys([*BASE, *names])}
+    data = random_data(works["fedavg"])
+    contestants = {name: compile_round(work, data) for name, work in works.items()}
     seconds = measure.interleaved({name: c.run for name, c in contestants.items()} | limit.products())
     best = limit.rate(seconds)
     fedavg, losses, gradient = (seconds[name] for name in BASE)
     rows, ratios = [], {}
     for name in names:
-        work, passes, taken = Work(model, name), flops.PROGRAM[name], seconds[name]
+        passes, taken = flops.PROGRAM[name], seconds[name]
         own = passes.training * fedavg + passes.losses * losses + passes.gradients * gradient
         against = {
             "fedavg": measure.ratio(taken, fedavg, "lower"),
@@ -42,7 +43,7 @@ def measure_model(model: str, names: list[str]) -> tuple[list[dict[str, Any]], d
         ratios[f"{model} {name}: round / its passes"] = against["passes"]
         rows.append({
             "model": model, "algorithm": name, "seconds": float(np.median(taken)),
-            "share": flops.needed(work) / best / float(np.median(taken)),
+            "share": flops.needed(works[name]) / best / float(np.median(taken)),
             "compile_seconds": contestants[name].compile_seconds, "temp_bytes": contestants[name].temp_bytes,
             "passes": passes._asdict(), **{f"over_{key}": value._asdict() for key, value in against.items()},
         })  # fmt: skip

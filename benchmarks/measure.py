@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 
+from benchmarks.work import Work
 from benchmarks.worker import PEERS
 from experiments import run_folder
 
 FLAGS = flags.FLAGS
+WORK_FLAGS = ("models", "algorithms", "clients", "cohort_size", "steps", "batch_size")  # of the work, for `works`
 flags.DEFINE_integer("repeats", 9, "Turns of all contestants.", lower_bound=1)
 flags.DEFINE_list("models", ["mlp", "cnn"], "Networks: mlp (28x28, 600 examples a client), cnn (32x32x3, 500).")
 flags.DEFINE_list("algorithms", ["fedavg", "fedeba_plus"], "Algorithms.")
@@ -58,6 +60,17 @@ def ratio(above: np.ndarray, below: np.ndarray, better: str = "higher") -> Ratio
     """Of paired measurements: the median of above / below."""
     ratios = np.asarray(above) / np.asarray(below)
     return Ratio(float(np.median(ratios)), *map(float, np.quantile(ratios, [0.25, 0.75])), better)
+
+
+def work_of(model: str, algorithm: str) -> Work:
+    """The paper's round, with what --clients, --cohort_size, --steps and --batch_size change."""
+    given = {"clients": FLAGS.clients, "cohort": FLAGS.cohort_size, "steps": FLAGS.steps, "batch": FLAGS.batch_size}
+    return Work(model, algorithm, **{name: value for name, value in given.items() if value is not None})
+
+
+def works() -> list[Work]:
+    """Of --models and --algorithms."""
+    return [work_of(model, algorithm) for model in FLAGS.models for algorithm in FLAGS.algorithms]
 
 
 def peers(algorithm: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Where the time of our round goes: a profiler trace, and a table of its parts timed apart."""
 
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -26,7 +27,10 @@ def profile(work: Work, folder: str) -> None:
         whole.run(TRACED_ROUNDS)
     passes = flops.PROGRAM[work.algorithm]
     often = {"training": passes.training, "losses": passes.losses, "gradient": passes.gradients, "sampling": 1}
-    parts = {name: compile_round(Work(work.model, name), data).run for name, times in often.items() if times}
+    parts = {
+        name: compile_round(dataclasses.replace(work, algorithm=name), data).run
+        for name, times in often.items() if times
+    }  # fmt: skip
     server = {name: run for name, run in overhead.functions(work).items() if name in SERVER}
     scoring = {"evaluation": evaluation.compile_evaluation(work.model).run}
     seconds = measure.interleaved({"round": whole.run} | parts | server | scoring | limit.products())

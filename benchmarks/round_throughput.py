@@ -20,7 +20,7 @@ from experiments import cli, common_flags
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("profile", None, "Folder of a profiler trace: trace and time the parts of our rounds, no peers.")
-for _flag in ("models", "algorithms", "peers", "repeats", "seconds", "out"):
+for _flag in (*measure.WORK_FLAGS, "peers", "repeats", "seconds", "out"):
     flags.declare_key_flag(_flag)
 
 HEADINGS = ["", "ms", "rounds/s", "examples/s", "share of limit", "peer / ours", "compile s", "peak MB", "setting"]
@@ -75,7 +75,7 @@ def cells(row: dict[str, Any], ratios: dict[str, measure.Ratio]) -> list[str]:
 
 def main() -> None:
     common_flags.set_up_devices()
-    works = [Work(model, algorithm) for model in FLAGS.models for algorithm in FLAGS.algorithms]
+    works = measure.works()
     if FLAGS.profile:
         for work in works:
             profiling.profile(work, FLAGS.profile)

@@ -24,7 +24,7 @@ flags.DEFINE_list("num_clients", ["100", "1000", "10000"], "Numbers of clients M
 flags.DEFINE_list("num_steps", ["10", "1", "50"], "Local steps K.")
 flags.DEFINE_list("maps", ["auto", "map", "vmap", "chunked(5)", "sharded", "sharded(vmap)"], "Client maps.")
 flags.DEFINE_integer("chunk", 10, "Chunk of the memory table.")
-for _flag in ("models", "algorithms", "repeats", "seconds", "out"):
+for _flag in (*measure.WORK_FLAGS, "repeats", "seconds", "out"):
     flags.declare_key_flag(_flag)
 
 AMONG = 1000
@@ -89,7 +89,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     ratios: dict[str, measure.Ratio] = {}
     sizes: list[dict[str, Any]] = []
-    for work in [Work(model, algorithm) for model in FLAGS.models for algorithm in FLAGS.algorithms]:
+    for work in measure.works():
         for group in groups(work):
             if not group.works:
                 continue

@@ -27,7 +27,7 @@ from fedeba_jax.algorithms.signature import hyperparameters
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("settings", 16, "Settings of the sweep.", lower_bound=1)
-for _flag in ("models", "algorithms", "peers", "run_map", "repeats", "seconds", "out"):
+for _flag in (*measure.WORK_FLAGS, "peers", "run_map", "repeats", "seconds", "out"):
     flags.declare_key_flag(_flag)
 
 
@@ -103,7 +103,7 @@ def measure_sweep(work: Work) -> tuple[list[dict[str, Any]], dict[str, measure.R
 
 def main() -> None:
     common_flags.set_up_devices()
-    works = [Work(model, algorithm) for model in FLAGS.models for algorithm in FLAGS.algorithms]
+    works = measure.works()
     for name in {name for work in works for name in measure.peers(work.algorithm)}:
         worker.python_of(name)
     measure.warn_if_busy()
