@@ -4,7 +4,7 @@ VENV   ?= .venv
 RUN     = $(VENV)/bin/python
 OUT    ?= runs/demo
 
-.PHONY: help demo test test-slow lint data results compare bench clean
+.PHONY: help demo test test-slow lint data results compare bench bench-envs bench-check bench-record clean
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -40,8 +40,32 @@ results: $(VENV)/.stamp-plot  ## the README's results on FashionMNIST (half an h
 compare: $(VENV)/.stamp-plot  ## every method at its defaults on embedded images: one table (ten minutes)
 	$(RUN) -m experiments.compare
 
-bench: $(VENV)/.stamp-bench  ## rounds per second beside a PyTorch loop, interleaved
-	$(RUN) -m benchmarks.round_throughput
+# Peers whose versions clash with ours live in environments of their own.
+bench-envs: .bench/fedjax/.stamp .bench/flower/.stamp .bench/pfl/.stamp  ## environments of the benchmarks' peers
+.bench/%/.stamp: benchmarks/peers/envs/%.txt
+	$(PYTHON) -m venv .bench/$*
+	.bench/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+BENCH = runs/bench
+bench: $(VENV)/.stamp-bench bench-envs  ## every benchmark, peers included (40 minutes; give it an idle machine)
+	$(RUN) -m benchmarks.round_throughput --peers=all --out=$(BENCH)/round_throughput.json
+	$(RUN) -m benchmarks.algorithms --models=mlp --out=$(BENCH)/algorithms.json
+	$(RUN) -m benchmarks.scaling --models=mlp --algorithms=fedavg --out=$(BENCH)/scaling.json
+	$(RUN) -m benchmarks.sweep --models=mlp --out=$(BENCH)/sweep.json
+	$(RUN) -m benchmarks.evaluation --out=$(BENCH)/evaluation.json
+	$(RUN) -m benchmarks.overhead --out=$(BENCH)/overhead.json
+	$(RUN) -m benchmarks.startup --repeats=5 --out=$(BENCH)/startup.json
+
+CHECK = runs/bench-check
+bench-check: $(VENV)/.stamp-bench  ## fail if a ratio got worse than benchmarks/recorded.json says (5 minutes)
+	$(RUN) -m benchmarks.round_throughput --models=mlp --repeats=7 --out=$(CHECK)/round_throughput.json
+	$(RUN) -m benchmarks.algorithms --models=mlp --repeats=5 --seconds=0.5 --out=$(CHECK)/algorithms.json
+	$(RUN) -m benchmarks.evaluation --models=mlp --repeats=7 --out=$(CHECK)/evaluation.json
+	$(RUN) -m benchmarks.check $(CHECK)/*.json
+
+bench-record:    ## make the last results of `make bench` the recorded ones
+	$(RUN) -m benchmarks.check --record $(BENCH)/*.json
 
 clean:           ## remove what these targets made, except data and runs
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .bench build *.egg-info .pytest_cache .mypy_cache .ruff_cache
