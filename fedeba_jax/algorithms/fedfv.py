@@ -5,7 +5,6 @@ Notes:
   t-tau+1 to t); the paper and its own code take t-tau to t-1. With alpha > 0 at least one client keeps its update.
 """
 
-import functools
 import math
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -18,10 +17,9 @@ from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.solvers import without_conflicts
-from fedeba_jax.types import Algorithm, Bounds, Info, Params, Sizes
+from fedeba_jax.types import Algorithm, Bounds, Info, Natural, Params, Sizes
 
 Share = Annotated[float, Bounds(0, 1)]  # static, as it decides how many clients keep their update
-Count = Annotated[int, Bounds(0)]
 Window = Literal["past", "current"]
 
 
@@ -34,7 +32,7 @@ class History(NamedTuple):
 
 
 def fedfv(
-    local: LocalTraining, server: Server, *, alpha: Share = 0.1, window: Count = 10, fv_window: Window = "past"
+    local: LocalTraining, server: Server, *, alpha: Share = 0.1, window: Natural = 10, fv_window: Window = "past"
 ) -> Algorithm:
     """x_{t+1} = x_t + s Delta, Delta the mean update without its conflicts, s restoring the length of the plain mean.
 
@@ -62,8 +60,8 @@ def fedfv(
         reply = cohort.ask(local.reporting("delta", "initial_loss").train, state.params)
         gram = tree.gram(reply.delta)
         order = jnp.argsort(reply.initial_loss)
-        mend = functools.partial(without_conflicts, mended=n - kept_clients(n, alpha))
-        a = cohort.at_server(mend, gram, order).mean(axis=0)  # Algorithm 2
+        mended = n - kept_clients(n, alpha)
+        a = cohort.at_server(lambda *g: without_conflicts(*g, mended), gram, order).mean(axis=0)  # Algorithm 2
         mean = delta = tree.weighted_sum(reply.delta, a)
         if past:  # Algorithm 3
             history = remember(history, t, cohort.id, reply.delta)
