@@ -4,7 +4,7 @@ VENV   ?= .venv
 RUN     = $(VENV)/bin/python
 OUT    ?= runs/demo
 
-.PHONY: help demo test test-slow lint data results compare bench bench-envs bench-check bench-record clean
+.PHONY: help demo test test-slow lint data results compare options bench bench-envs bench-check bench-record clean
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -41,6 +41,12 @@ compare: $(VENV)/.stamp-plot  ## every method at its defaults on embedded images
 	$(RUN) -m experiments.compare
 
 # Peers whose versions clash with ours live in environments of their own.
+OPTIONS = servers noisy_labels privacy privacy_paper annealing
+options: $(VENV)/.stamp-plot $(VENV)/.stamp-privacy  ## momentum, FedVARP, label noise, privacy, annealing: a table each (40 minutes)
+	for name in $(OPTIONS); do \
+	  $(RUN) -m experiments.sweep --flagfile=experiments/configs/$$name.flags && \
+	  $(RUN) -m experiments.report runs/$$name --noselect --out=runs/$$name/report || exit; done
+
 bench-envs: .bench/fedjax/.stamp .bench/flower/.stamp .bench/pfl/.stamp  ## environments of the benchmarks' peers
 .bench/%/.stamp: benchmarks/peers/envs/%.txt
 	$(PYTHON) -m venv .bench/$*
