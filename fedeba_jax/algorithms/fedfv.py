@@ -61,7 +61,7 @@ def fedfv(
         gram = tree.gram(reply.delta)
         order = jnp.argsort(reply.initial_loss)
         mended = n - kept_clients(n, alpha)
-        a = cohort.at_server(lambda *g: without_conflicts(*g, mended=mended), gram, order).mean(axis=0)  # Algorithm 2
+        a = cohort.at_server(lambda g, o: without_conflicts(g, o, mended), gram, order).mean(axis=0)  # Algorithm 2
         mean = delta = tree.weighted_sum(reply.delta, a)
         if past:  # Algorithm 3
             history = remember(history, t, cohort.id, reply.delta)
