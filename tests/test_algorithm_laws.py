@@ -103,6 +103,7 @@ def test_client_maps_agree(x64, name, map_name):
     close(rounds(program(name, map_name), name, 5), rounds(program(name), name, 5), 1e-8)
 
 
+@pytest.mark.slow  # float64 says the same, to more digits
 @every_algorithm
 @pytest.mark.parametrize("map_name", [m for m in MAPS if m != "map"])
 def test_client_maps_agree_in_float32(name, map_name):
