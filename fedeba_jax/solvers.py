@@ -117,7 +117,7 @@ def without_conflicts(gram: jax.Array, order: jax.Array, mended: int) -> jax.Arr
       order: a permutation of the vectors.
       mended: how many of the first vectors of the order are changed; the others stay as they are.
     """
-    n = order.size
+    gram, order, n = jnp.asarray(gram), jnp.asarray(order), order.size
     first = jnp.zeros(n, bool).at[order].set(jnp.arange(n) < mended)
 
     def against(k: jax.Array, weights: jax.Array) -> jax.Array:

@@ -71,7 +71,7 @@ def rows(stacked: Params, index: jax.Array | int) -> Params:
 
 def set_rows(stacked: Params, index: jax.Array, values: Params) -> Params:
     """The stacked tree with the given rows replaced, in its own types."""
-    return jax.tree.map(lambda leaf, value: leaf.at[index].set(value.astype(leaf.dtype)), stacked, values)
+    return jax.tree.map(lambda leaf, value: leaf.at[index].set(jnp.asarray(value, leaf.dtype)), stacked, values)
 
 
 def add_rows(stacked: Params, index: jax.Array, values: Params) -> Params:

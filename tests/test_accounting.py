@@ -175,7 +175,7 @@ BAD = [
     (["--privacy=client(2, weight_cap=0.5)"], "weight_cap=0.5 is not valid"),
     (["--privacy=client(2, delta=0)"], "delta=0 is not valid"),
     (["--privacy=dp(2)"], "--privacy=dp(2) is not known; give one of none(), paper(sigma, clip)"),
-    (["--privacy=client(2)"], "--algorithm=fedeba_plus: privacy=client is not possible here: what one client can"),
+    (["--privacy=client(2)"], "--algorithm=fedeba_plus is not possible: what one client can change"),
     (["--privacy=example(2)"], "(losses, gradients of all their data), so no epsilon could be claimed"),
     (["--privacy=paper(2)", "--algorithm=fedavg"], "alignment variable, which this method does not have"),
     (["--privacy=paper(2)", "--batch_size=0"], "give --batch_size"),

@@ -81,8 +81,10 @@ def test_map_sum_with_rows_of_weight_zero_leaves_them_out(name):
 
 @every_map
 def test_everywhere_changes_nothing(name):
-    found = maps.everywhere(MAPS[name](), lambda a, b: {"sum": a["x"] + b, "kept": a["y"]})({"x": SHARED, "y": 3}, 2.0)
-    close(found, {"sum": {"s": SHARED["s"] + 2}, "kept": jnp.asarray(3)})
+    found = maps.everywhere(MAPS[name](), lambda a, b: {"sum": a["x"]["s"] + b, "kept": a["y"]})(
+        {"x": SHARED, "y": 3}, 2.0
+    )
+    close(found, {"sum": SHARED["s"] + 2, "kept": jnp.asarray(3)})
 
 
 def test_devices_do_not_wait_for_each_other_inside_a_loop_that_runs_everywhere():
