@@ -36,3 +36,17 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group(item.callspec.params["name"]))
         elif module in SHARING:
             item.add_marker(pytest.mark.xdist_group(module))
+
+
+MOST_MAPS = 30_000  # of the 65,530 memory maps that Linux grants a process; every compiled program holds some
+
+
+def pytest_runtest_teardown():
+    """A worker that kept all programs of the suite would run out of memory maps and die inside XLA."""
+    try:
+        with open("/proc/self/maps") as maps:
+            crowded = sum(1 for _ in maps) > MOST_MAPS
+    except OSError:  # not Linux
+        return
+    if crowded:
+        jax.clear_caches()
