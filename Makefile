@@ -37,7 +37,7 @@ results: $(VENV)/.stamp-plot  ## the README's results on FashionMNIST (half an h
 	$(RESULTS) --algorithm=fedeba_plus --point=tau=1,fair_scale=1 --point=tau=0.1,fair_scale=1
 	$(RUN) -m experiments.report runs/results --noselect --out=runs/results/report
 
-compare: $(VENV)/.stamp-plot  ## every method at its defaults on embedded images: one table (ten minutes)
+compare: $(VENV)/.stamp-plot  ## every method at its defaults on embedded images: one table (a quarter of an hour)
 	$(RUN) -m experiments.compare
 
 # Peers whose versions clash with ours live in environments of their own.
