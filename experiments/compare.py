@@ -14,7 +14,7 @@ from absl import flags
 from rich.console import Console
 from rich.table import Table
 
-from experiments import cli, common_flags, hparams, run, show
+from experiments import cli, common_flags, hparams, options, run, show
 from fedeba_jax import ALGORITHMS
 
 FLAGS = flags.FLAGS
@@ -38,6 +38,7 @@ def main() -> None:
     rows: list[list[str]] = []
     for name in FLAGS.algorithm:
         values = hparams.parse(name, "")
+        options.check(name, values, task)
         settings = run.Settings(
             name, values, FLAGS.task, hparams.everybody(name, values, task), seeds, data_dir=FLAGS.data_dir
         )
