@@ -5,7 +5,6 @@ Whatever may differ between the runs of a batch is in `Runs`, stacked; everythin
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -143,7 +142,7 @@ class Program:
         server = self._option("server", run)
         factory = fedeba_jax.ALGORITHMS[self.algorithm]
         make = functools.partial(factory, local, server)
-        if "privacy" in inspect.signature(factory).parameters:
+        if "privacy" in collaborators(factory):
             make = functools.partial(make, privacy=self._option("privacy", run))
         return fedeba_jax.scheduled(make, **hparams.together(self.algorithm, run.hparams, self.static_hparams))
 

@@ -161,7 +161,9 @@ def predict(task: Task, images: np.ndarray) -> np.ndarray:
         return torch.cat([task.net(part).argmax(1) for part in x.split(500)]).numpy()
 
 
-def make(spec: Spec, data: Data) -> Peer:
+def make(spec: Spec, data: Data, one_round: Callable[..., None] | None = None) -> Peer:
+    """The peer that runs this round; by default the loop over clients of the algorithm asked for."""
+    one_round = one_round or ROUNDS[spec.algorithm]
     torch.set_num_threads(spec.setting["threads"])
     task = make_task(spec, data)
     generator = torch.Generator().manual_seed(1)
@@ -169,7 +171,7 @@ def make(spec: Spec, data: Data) -> Peer:
     def run(count: int) -> None:
         for _ in range(count):
             ids = torch.randperm(len(data.index), generator=generator)[: spec.cohort]
-            ROUNDS[spec.algorithm](task, ids.tolist(), generator)
+            one_round(task, ids.tolist(), generator)
 
     return Peer(run, lambda images: predict(task, images), ["torch"])
 

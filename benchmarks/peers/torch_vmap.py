@@ -7,8 +7,9 @@ import torch
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
+from benchmarks.peers import torch_loop
 from benchmarks.peers.protocol import Data, Peer, Spec, serve
-from benchmarks.peers.torch_loop import Task, as_images, batches, make_task, predict
+from benchmarks.peers.torch_loop import Task, as_images, batches
 
 
 def fedavg_round(task: Task, ids: list[int], generator: torch.Generator) -> None:
@@ -27,16 +28,7 @@ def fedavg_round(task: Task, ids: list[int], generator: torch.Generator) -> None
 
 
 def make(spec: Spec, data: Data) -> Peer:
-    torch.set_num_threads(spec.setting["threads"])
-    task = make_task(spec, data)
-    generator = torch.Generator().manual_seed(1)
-
-    def run(count: int) -> None:
-        for _ in range(count):
-            ids = torch.randperm(len(data.index), generator=generator)[: spec.cohort]
-            fedavg_round(task, ids.tolist(), generator)
-
-    return Peer(run, lambda images: predict(task, images), ["torch"])
+    return torch_loop.make(spec, data, fedavg_round)
 
 
 if __name__ == "__main__":
