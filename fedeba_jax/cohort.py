@@ -9,6 +9,7 @@ is counted from the shapes of the trees themselves:
 - an *exchange* is an ask whose reply holds as many numbers as the model or more.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -77,10 +78,7 @@ class Cohort:
           **context: sent down as well, by name.
         """
 
-        def exchange(sent: Any) -> Any:
-            one = self._map(_reply(compute), in_axes=(0, None, None, None))
-            return one(self._rows, self.round, self._federation, sent)
-
+        exchange = functools.partial(self._replies, compute)
         return self._gated(exchange, (broadcast, context), when, replies=self.size, private=when is True)
 
     def ask_sum(
@@ -97,12 +95,47 @@ class Cohort:
         With `alongside` the replies travel with those of another ask: bytes, but no exchange of their own.
         """
 
-        def exchange(sent: Any) -> Any:
-            return map_sum(
-                self._map, _reply(compute), weights, self._rows, self.round, self._federation, sent
-            )
-
+        exchange = functools.partial(self._sum, compute, weights)
         return self._gated(exchange, (broadcast, context), when, replies=1, alongside=alongside)
+
+    def ask_then_sum(
+        self,
+        number: Callable[..., Any],
+        both: Callable[..., Any],
+        weigh: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
+        *broadcast: Any,
+        likely: Gate,
+    ) -> tuple[jax.Array, Any]:
+        """`ask` for numbers, then, where these call for it, `ask_sum` for vectors weighted by them.
+
+        Two exchanges, counted as such. Where the second is likely, clients compute for both in one pass over their
+        data; a wrong guess costs time and changes nothing.
+
+        Args:
+          number: a client's number.
+          both: the same number and the client's vector.
+          weigh: all numbers [n] -> weights [n], and whether the vectors are asked for.
+          *broadcast: what is sent down.
+          likely: a guess of the latter; False if `number` is cheaper than a pass or not that of `both`.
+        """
+
+        def together(sent: Any) -> tuple[jax.Array, Any, jax.Array]:
+            numbers, vectors = self._replies(both, sent)
+            weights, when = weigh(numbers)
+            return numbers, _if(when, lambda vectors: tree.weighted_sum(vectors, weights), vectors), when
+
+        def apart(sent: Any) -> tuple[jax.Array, Any, jax.Array]:
+            numbers = self._replies(number, sent)
+            weights, when = weigh(numbers)
+            vector = functools.partial(self._sum, lambda *args: both(*args)[1], weights)
+            return numbers, _if(when, vector, sent), when
+
+        sent: Any = (broadcast, {})
+        one_pass = likely if isinstance(likely, bool) else _if_batched_true(likely)
+        numbers, total, when = _either(one_pass, together, apart, sent)
+        self._count(sent, numbers, True, replies=self.size)
+        self._count(sent, total, when, replies=1)
+        return numbers, total
 
     def derived(self, function: Callable[[Any], Any], reply: Any) -> Any:
         """function(reply), one leaf for each: sending it on costs nothing where the reply's exchange did not happen."""
@@ -130,18 +163,22 @@ class Cohort:
         alongside: bool = False,
         private: bool = False,
     ) -> Any:
-        if when is True:
-            reply = exchange(sent)
-        else:
-            zeros = tree.zeros_like(jax.eval_shape(exchange, sent))
-            reply = jax.lax.cond(when, exchange, lambda _: zeros, sent)
+        reply = _if(when, exchange, sent)
         sent_up = jax.tree.map(lambda part: None if _stays(part) else part, reply, is_leaf=_stays)
         if not private and tree.size(sent_up) < tree.size(reply):
             raise ValueError("Private state needs an ask without `when`: a closed gate would zero it, ask_sum mix it")
-        self._count(sent, sent_up, when, replies, alongside)
+        self._count(sent, sent_up, when, replies=replies, alongside=alongside)
         return reply
 
-    def _count(self, sent: Any, reply: Any, when: Gate, replies: int, alongside: bool) -> None:
+    def _replies(self, compute: Callable[..., Any], sent: Any) -> Any:
+        return self._map(_reply(compute), in_axes=(0, None, None, None))(
+            self._rows, self.round, self._federation, sent
+        )
+
+    def _sum(self, compute: Callable[..., Any], weights: jax.Array, sent: Any) -> Any:
+        return map_sum(self._map, _reply(compute), weights, self._rows, self.round, self._federation, sent)
+
+    def _count(self, sent: Any, reply: Any, when: Gate, *, replies: int, alongside: bool = False) -> None:
         down_floats, down_bytes = [], []
         for leaf in jax.tree.leaves(sent):
             leaf_when = self._gates.get(id(leaf), (leaf, True))[1]
@@ -175,6 +212,28 @@ def _reply(compute: Callable[..., Any]) -> Callable[..., Any]:
         return compute(Client(id_, key, data, state, round_), *broadcast, **context)
 
     return function
+
+
+def _either(gate: Gate, one: Callable[[Any], Any], other: Callable[[Any], Any], operand: Any) -> Any:
+    if isinstance(gate, bool):
+        return one(operand) if gate else other(operand)
+    return jax.lax.cond(gate, one, other, operand)
+
+
+def _if(gate: Gate, compute: Callable[[Any], Any], operand: Any) -> Any:
+    """compute(operand), or zeros."""
+    return _either(gate, compute, lambda operand: tree.zeros_like(jax.eval_shape(compute, operand)), operand)
+
+
+@jax.custom_batching.custom_vmap
+def _if_batched_true(gate: jax.Array) -> jax.Array:
+    """The gate; True for runs under vmap: both sides of a gate would be computed for all of them."""
+    return gate
+
+
+@_if_batched_true.def_vmap
+def _(axis_size: int, in_batched: list[bool], gate: jax.Array) -> tuple[jax.Array, bool]:
+    return jnp.ones((), bool), False
 
 
 def _stays(part: Any) -> bool:

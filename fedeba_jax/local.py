@@ -116,7 +116,8 @@ class LocalTraining:
 
     def loss_and_grad(self, client: Client, params: Params) -> tuple[jax.Array, Params]:
         """F_i and its gradient at params, over the whole local training set."""
-        return self._mean_over_data(client, self._value_and_grad(client, params, client.key))
+        value, gradient = self._mean_over_data(client, self._value_and_grad(client, params, client.key, train=False))
+        return value if self.limits is None else self.limits.loss(value), gradient
 
     def grad(self, client: Client, params: Params) -> Params:
         return self.loss_and_grad(client, params)[1]
@@ -245,9 +246,11 @@ class LocalTraining:
             raise ValueError("apply=None, but this method looks at predictions: give LocalTraining(apply=model.apply)")
         return self.apply
 
-    def _value_and_grad(self, client: Client, params: Params, key: jax.Array) -> Callable[[Batch], Any]:
+    def _value_and_grad(
+        self, client: Client, params: Params, key: jax.Array, train: bool = True
+    ) -> Callable[[Batch], Any]:
         def function(batch: Batch) -> Any:
-            return jax.value_and_grad(self.objective)(params, batch, key, client.round, True)
+            return jax.value_and_grad(self.objective)(params, batch, key, client.round, train)
 
         return function
 

@@ -59,8 +59,8 @@ def lsr(
     """Local self-regularisation (Jiang et al. 2022), the paper's loss F^r under label noise (`robust_losses`).
 
     F^r = F_cls + gamma min(1, t / (warmup T)) F_reg of the logits of a batch and of a random view of it, mixed
-    with one lambda ~ U(0, 1) a batch. Losses that weigh clients (`train` false) take lambda = 1/2 and always the
-    same views: a function of the model and the round.
+    with one lambda ~ U(0, 1) a batch. F_i over all of a client's data, which weighs clients, and its gradient
+    (`train` false) take lambda = 1/2 and always the same views: functions of the model and the round.
 
     Args:
       model: the network.

@@ -247,6 +247,38 @@ def test_ask_sum_is_the_weighted_sum_of_ask(name):
     assert counted(one) == counted(other)
 
 
+def asked_then_summed(of, least, likely):
+    """Clients' ids (4, 0, 2), and the sum of their models by id if the largest is at least `least`."""
+    weigh = lambda ids: (ids / 6.0, ids.max() >= least)  # noqa: E731
+    return of.ask_then_sum(lambda client, x: client.id, lambda client, x: (client.id, scaled(client, x)), weigh, X,
+                           likely=likely)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("happens", [True, False])
+@pytest.mark.parametrize("likely", [False, jnp.asarray(True), jnp.asarray(False)], ids=["never", "likely", "unlikely"])
+def test_a_guess_of_the_second_exchange_changes_nothing(name, happens, likely):
+    one, other = cohort(MAPS[name]), cohort(MAPS[name])
+    ids = one.ask(lambda client, x: client.id, X)
+    expected = one.ask_sum(scaled, ids / 6.0, X, when=jnp.asarray(happens))
+    found, total = asked_then_summed(other, 4 if happens else 5, likely)
+    np.testing.assert_array_equal(found, ids)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), total, expected)
+    for of, brought in ((one, expected), (other, total)):
+        of.ask(lambda client, total: client.id, brought)
+    assert counted(one) == counted(other)
+
+
+def test_runs_side_by_side_make_one_pass_whatever_their_guesses():
+    run = jax.vmap(lambda likely, least: asked_then_summed(cohort(), least, likely))
+    arguments = jnp.array([True, False, False]), jnp.array([4, 4, 5])
+    for i, (likely, least) in enumerate(zip(*arguments, strict=True)):
+        expected = asked_then_summed(cohort(), least, likely)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a[i], b, rtol=1e-6), run(*arguments), expected)  # noqa: B023
+    branches = [equation for equation in jax.make_jaxpr(run)(*arguments).eqns if equation.primitive.name == "cond"]
+    assert [equation.invars[0].aval.shape for equation in branches] == [()]  # one way for all, not both for each
+
+
 @pytest.mark.parametrize("name", MAPS)
 def test_the_server_s_own_work_costs_nothing(name):
     of = cohort(MAPS[name])

@@ -258,7 +258,8 @@ def test_an_objective_knows_whether_it_trains():
     local = LocalTraining(objective=objective, learning_rate=1.0, steps=1, batch_size=4, block=50)
     params = jnp.asarray(1.0)
     assert local.loss(client(round_=1), params) == 13
-    assert local.grad(client(round_=1), params) == 2
+    assert local.loss_and_grad(client(round_=1), params) == (13, 3)  # F_i and its own gradient
+    assert local.grad(client(round_=1), params) == 3
     assert local.train(client(round_=1), params).delta == -2
 
 

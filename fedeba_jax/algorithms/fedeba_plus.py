@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import Prior, check, diagnose, one_model, size_prior
+from fedeba_jax.algorithms.common import Prior, check, diagnose, remembering, size_prior
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import blend
 from fedeba_jax.local import LocalTraining, LocalUpdate
@@ -67,16 +67,21 @@ def gated(
     theta: Scalar,
     privacy: Privacy,
 ) -> Algorithm:
-    """Algorithm 1 with weights `fair` of the fair gradient and `aggregate` of the updates."""
+    """Algorithm 1 with weights `fair` of the fair gradient and `aggregate` of the updates.
+
+    It remembers whether the gate was open, as a guess of the next round's (`Cohort.ask_then_sum`).
+    """
     privacy.only("paper")
 
-    def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
-        x = state.params
-        losses = cohort.ask(local.loss, x)  # line 6
-        angle = fairness_angle(losses)
-        unfair = angle > theta  # line 7
+    def update(state: ServerState, opened: jax.Array, cohort: Cohort) -> tuple[ServerState, jax.Array, Info]:
+        def weigh(losses: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return fair(cohort, losses), fairness_angle(losses) > theta  # line 7
+
+        x, likely = state.params, opened if local.loss_on == "full" else False
+        losses, gradient = cohort.ask_then_sum(local.loss, local.loss_and_grad, weigh, x, likely=likely)  # lines 6, 8
+        unfair = (angle := fairness_angle(losses)) > theta
         align = privacy.alignment(cohort.key, local.batch_size)
-        target = cohort.derived(align, cohort.ask_sum(local.grad, fair(cohort, losses), x, when=unfair))  # line 8
+        target = cohort.derived(align, gradient)
         reply = cohort.ask(aligned.train, x, target=target, weight=jnp.where(unfair, alpha, 0.0))  # 9-14, 17-22
         shares = by_examples(cohort.num_examples)
         first_step = align(cohort.ask_sum(local.first_step, shares, x, when=~unfair, alongside=True))  # line 21
@@ -85,6 +90,6 @@ def gated(
         # line 15 with the gate open, line 23 with it closed
         delta = tree.mix(jnp.where(unfair, 0.0, alpha), delta, first_step)
         info = diagnose(p, before=losses, after=reply.loss)
-        return server.descend(state, delta), {**info, "angle": angle, "gate": unfair}
+        return server.descend(state, delta), unfair, {**info, "angle": angle, "gate": unfair}
 
-    return one_model(server, update)
+    return remembering(server, lambda params, sizes: jnp.ones((), bool), update)
