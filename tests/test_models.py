@@ -25,9 +25,9 @@ def reference(x, kernel):
     return lax.reduce_window(y, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
 
-def arrays(c, lead=(), size=(10, 12), o=5):
+def arrays(c, lead=(), size=(10, 12), o=5, batch=3):
     rng = np.random.default_rng(0)
-    return jnp.asarray(rng.normal(size=(*lead, 3, *size, c))), jnp.asarray(rng.normal(size=(*lead, 5, 5, c, o)))
+    return jnp.asarray(rng.normal(size=(*lead, batch, *size, c))), jnp.asarray(rng.normal(size=(*lead, 5, 5, c, o)))
 
 
 def value_and_grads(layer):
@@ -55,6 +55,14 @@ def test_every_form_is_the_pooled_convolution(form, c):
         return y, (input_grad(x, kernel, winner, g), kernel_grad(x, kernel, winner, g))
 
     close(jax.jit(run)(*arrays(c)), jax.jit(value_and_grads(reference))(*arrays(c)))
+
+
+@pytest.mark.parametrize("batch", [1, 20, 23])
+@pytest.mark.parametrize("c", [3, 16])
+def test_groups_of_images_are_the_whole_batch(batch, c):
+    """On a CPU: one group, two full ones, and three with a place left over."""
+    x, kernel = arrays(c, batch=batch)
+    close(jax.jit(value_and_grads(conv_pool))(x, kernel), jax.jit(value_and_grads(reference))(x, kernel))
 
 
 def test_an_odd_last_row_and_column_are_not_pooled():

@@ -2,14 +2,15 @@
 
 XLA's CPU backend runs a convolution's weight gradient 15 to 25 times too slowly inside a loop (`scan`,
 `lax.map`), which is where all local training happens. So on CPU the layer is made of matrix products over
-tiles (see `tiles`): `TILE_GEMM` for few input channels (images), `WINOGRAD` for many. On other platforms it is
-the `NATIVE` convolution.
+tiles (see `tiles`), a few images at a time (see `groups`): `TILE_GEMM` for few input channels (images), `WINOGRAD`
+for many. On other platforms it is the `NATIVE` convolution.
 """
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedeba_jax.models.groups import in_groups
 from fedeba_jax.models.tiles import (
     KERNEL,
     POOL,
@@ -82,7 +83,7 @@ def _native_input_grad(x: jax.Array, kernel: jax.Array, winner: jax.Array, g: ja
     return jax.linear_transpose(lambda a: _convolve(a, kernel), x)(_native_output_grad(winner, g))[0]
 
 
-TILE_GEMM = ConvPool(_tile_forward, _tile_kernel_grad, _tile_input_grad)
+TILE_GEMM = in_groups(ConvPool(_tile_forward, _tile_kernel_grad, _tile_input_grad))
 NATIVE = ConvPool(_native_forward, _native_kernel_grad, _native_input_grad)
 
 

@@ -113,8 +113,7 @@ def cnn(
 ) -> Model:
     """5x5 convolutions with ReLU and 2x2 max-pool, hidden ReLU layers, logits.
 
-    797,962 parameters for 32x32x3 and 10 classes. Notes: on CPU the second convolution holds about half a
-    megabyte an image, so evaluate large sets in chunks of a few hundred.
+    797,962 parameters for 32x32x3 and 10 classes.
     """
     module = ConvNet(num_classes, tuple(channels), tuple(hidden), tuple(mean), tuple(std))
     return _as_model(module, input_shape)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedeba_jax.models.groups import in_groups
 from fedeba_jax.models.tiles import POOL, SHIFTS, TILE, ConvPool, add_taps, materialize, pool, taps, unpool
 
 # For two outputs of a five-tap filter, interpolated at 0, 1, -1, 2, -2 and infinity.
@@ -71,4 +72,4 @@ def _input_grad(x: jax.Array, kernel: jax.Array, winner: jax.Array, g: jax.Array
     return add_taps(materialize([_combine(b, rows) for b in B_T.T]), 1)
 
 
-WINOGRAD = ConvPool(_forward, _kernel_grad, _input_grad)
+WINOGRAD = in_groups(ConvPool(_forward, _kernel_grad, _input_grad))
