@@ -48,7 +48,7 @@ def test_shards_and_maps_do_the_same_work():
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_xla_counts_the_same(model):
     """On a training step without loops, where XLA's count is whole; it adds the element-wise operations."""
-    work = Work(model)
+    work = Work(model, batch=10)  # one group of images: more are a loop in the CNN
     made = make_round(work)
 
     def loss(params, x, y):
