@@ -64,7 +64,7 @@ def dot(a: Params, b: Params) -> jax.Array:
     return jax.tree.reduce(jnp.add, jax.tree.map(lambda x, y: _dot(x, y, axes=x.ndim), a, b))
 
 
-def rows(stacked: Params, index: jax.Array | int) -> Params:
+def rows(stacked: Params, index: jax.Array | int | tuple[jax.Array | int, ...]) -> Params:
     """The given rows of every leaf."""
     return jax.tree.map(lambda leaf: leaf[index], stacked)
 

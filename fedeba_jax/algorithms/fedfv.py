@@ -6,6 +6,7 @@ Notes:
 """
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
@@ -64,17 +65,10 @@ def fedfv(
         a = cohort.at_server(lambda g, o: without_conflicts(g, o, mended), gram, order).mean(axis=0)  # Algorithm 2
         mean = delta = tree.weighted_sum(reply.delta, a)
         if past:  # Algorithm 3
-            history = remember(history, t, cohort.id, reply.delta)
-
-            def against_round(delta: Params, k: jax.Array) -> tuple[Params, None]:
-                slot = (t - k) % (past + 1)
-                latest = history.seen[history.clients[slot]] == t - k
-                return against(delta, tree.rows(history.updates, slot), latest & (t >= past))[0], None
-
-            delta, _ = jax.lax.scan(against_round, delta, jnp.arange(past, 0, -1))
+            history, delta = cohort.at_server(against_past, history, mean, reply.delta, cohort.id, t)
         of_history = tree.subtract(delta, mean)
         if window and fv_window == "current":
-            delta, more = against(delta, reply.delta, t >= past)
+            delta, more = against(delta, lambda j: tree.rows(reply.delta, j), jnp.full(n, t >= past))
             a = a + more
         length, mean_length = jnp.sqrt(tree.dot(delta, delta)), jnp.sqrt(jnp.maximum(gram.mean(), 0))
         rounding = 10 * n * jnp.finfo(a.dtype).eps * jnp.vdot(a, jnp.sqrt(jnp.diagonal(gram)))
@@ -86,11 +80,21 @@ def fedfv(
     return remembering(server, start, update)
 
 
-def remember(history: History, t: jax.Array, clients: jax.Array, updates: Params) -> History:
-    """The history with round t in it; written before it is read, the buffer is not copied."""
-    slot = t % history.clients.shape[0]
-    stored, whose = tree.set_rows((history.updates, history.clients), slot, (updates, clients))
-    return History(stored, whose, tree.set_rows(history.seen, clients, t))
+def against_past(
+    history: History, delta: Params, updates: Params, clients: jax.Array, t: jax.Array
+) -> tuple[History, Params]:
+    """The history with round t in it, and delta without its parts against the rounds before (Algorithm 3)."""
+    slots = history.clients.shape[0]
+    stored, whose = tree.set_rows((history.updates, history.clients), t % slots, (updates, clients))
+    history = History(stored, whose, tree.set_rows(history.seen, clients, t))  # written before it is read: no copy
+
+    def against_round(delta: Params, k: jax.Array) -> tuple[Params, None]:
+        slot = (t - k) % slots
+        latest = history.seen[history.clients[slot]] == t - k
+        row = lambda j: tree.rows(history.updates, (slot, j))  # noqa: E731
+        return against(delta, row, latest & (t >= slots - 1))[0], None
+
+    return history, jax.lax.scan(against_round, delta, jnp.arange(slots - 1, 0, -1))[0]
 
 
 def kept_clients(n: int, alpha: float) -> int:
@@ -98,10 +102,22 @@ def kept_clients(n: int, alpha: float) -> int:
     return n - math.ceil(round((n - 1) * (1 - alpha), 9)) if alpha > 0 else 0
 
 
-def against(delta: Params, updates: Params, eligible: jax.Array) -> tuple[Params, jax.Array]:
-    """delta without its part against the sum of the updates that oppose it (Algorithm 3), and that as weights."""
-    opposed = (eligible & (tree.products(updates, delta) < 0)).astype(jnp.result_type(float))
-    total = tree.weighted_sum(updates, opposed)
+def against(delta: Params, update: Callable[[jax.Array], Params], eligible: jax.Array) -> tuple[Params, jax.Array]:
+    """delta without its part against the sum of the updates that oppose it, and that as weights.
+
+    One update after the other, and none in vain: a history is long, and reading it is what costs.
+    """
+
+    def product(j: jax.Array) -> jax.Array:
+        return jax.lax.cond(eligible[j], lambda: tree.dot(update(j), delta), lambda: jnp.zeros(()))
+
+    everyone = jnp.arange(eligible.shape[0])
+    opposed = jax.lax.map(product, everyone) < 0
+
+    def add(total: Params, j: jax.Array) -> tuple[Params, None]:
+        return jax.lax.cond(opposed[j], lambda: tree.add(total, update(j)), lambda: total), None
+
+    total, _ = jax.lax.scan(add, tree.zeros_like(delta), everyone)
     square = tree.dot(total, total)
     along = jnp.minimum(tree.dot(total, delta), 0) / jnp.where(square > 0, square, 1)
     return tree.add(delta, tree.scale(-along, total)), -along * opposed
