@@ -92,9 +92,10 @@ def measure_sweep(work: Work) -> tuple[list[dict[str, Any]], dict[str, measure.R
     for name in (*runs, *peers):
         if name != "sweep":
             ratios[f"{label}: {name} / sweep"] = measure.ratio(seconds[name], seconds["sweep"])
-        taken = float(np.median(seconds[name]))
+        taken, fastest = float(np.median(seconds[name])), float(np.min(seconds[name]))
         rows.append({
-            "sweep": label, "contestant": name, "seconds": taken, "share": needed / best / taken,
+            "sweep": label, "contestant": name, "seconds": taken, "fastest_seconds": fastest,
+            "share": needed / best / taken, "fastest_share": needed / best / fastest,
             **({"compile_seconds": sweep.compile_seconds, "temp_bytes": sweep.temp_bytes, "run_map": sweep.run_map}
                if name == "sweep" else peers[name].facts if name in peers else {}),
         })  # fmt: skip
@@ -113,7 +114,7 @@ def main() -> None:
         new, found = measure_sweep(work)
         rows, ratios = rows + new, ratios | found
         shown = [
-            [r["contestant"], f"{r['seconds'] * 1e3:.1f}", f"{r['share']:.2f}",
+            [r["contestant"], f"{r['seconds'] * 1e3:.1f}", f"{r['share']:.2f} ({r['fastest_share']:.2f})",
              str(found.get(f"{r['sweep']}: {r['contestant']} / sweep", "")),
              f"{r['compile_seconds']:.1f}" if "compile_seconds" in r else "",
              f"{r['temp_bytes'] / 1e6:.1f}" if "temp_bytes" in r else ""]
