@@ -10,7 +10,12 @@ import tempfile
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax
+import numpy as np
 import pytest
+
+from fedeba_jax.data import fetching, sources
+from fedeba_jax.data.raw import Package
+from tests.tiny_set import spec_of
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_compilation_cache_dir", os.path.join(tempfile.gettempdir(), f"fedeba_jax_tests_{os.getuid()}"))
@@ -22,6 +27,26 @@ def x64():
     """Equality across maps, sweeps and twins is a float64 statement."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def arrays():
+    """Nine images and their labels; `tests.tiny_set` writes them as files."""
+    rng = np.random.default_rng(0)
+    return {"x_train": rng.integers(0, 256, (6, 4, 5, 1), np.uint8),
+            "y_train": np.array([2, 0, 1, 1, 0, 2], np.uint8),
+            "x_test": rng.integers(0, 256, (3, 4, 5, 1), np.uint8), "y_test": np.array([1, 0, 2], np.uint8)}
+
+
+@pytest.fixture
+def data_dir(arrays, tmp_path, monkeypatch):
+    """Where data set `tiny` is looked for; it has an apt package and a system folder, clients are not to be called."""
+    package = Package("apt", "dataset-tiny", "usr/tiny")
+    spec = spec_of(arrays, system=tmp_path / "system", package=package)
+    monkeypatch.setitem(sources.DATASETS, "tiny", spec)
+    monkeypatch.setattr(fetching, "run", lambda *_: pytest.fail("a client was called"))
+    monkeypatch.delenv("FEDEBA_DATA", raising=False)
+    return tmp_path / "data"
 
 
 # Modules whose tests share runs or programs.

@@ -15,7 +15,7 @@ from absl.testing import flagsaver
 from experiments import cli, devices, hparams, run, run_folder, sweep, train
 from experiments.tasks import TASKS, resolve
 from fedeba_jax import ALGORITHMS, metrics
-from fedeba_jax.data import sources
+from fedeba_jax.data.raw import DataError
 
 ROOT = Path(__file__).parent.parent
 TINY = {"clients": 10, "cohort_size": 3, "steps": 2, "batch_size": 10, "rounds": 2, "eval_every": 1}
@@ -207,11 +207,11 @@ def test_every_model_of_a_run_is_evaluated(tmp_path):
 def test_missing_and_corrupt_data_are_told_with_the_remedy(tmp_path):
     missing = run.Settings("fedavg", {"weighting": "examples"}, "mnist_mlp", TASKS["mnist_mlp"], data_dir=str(tmp_path))
     out = tmp_path / "out"
-    with pytest.raises(sources.DataError, match=r"run `python -m experiments\.fetch --dataset=mnist"):
+    with pytest.raises(DataError, match=r"run `python -m experiments\.fetch --dataset=mnist"):
         run.train(missing, out)
     (tmp_path / "mnist").mkdir(exist_ok=True)
     (tmp_path / "mnist" / "train-images-idx3-ubyte").write_bytes(b"not idx")
-    with pytest.raises(sources.DataError, match=r"train-labels-idx1-ubyte.*missing"):
+    with pytest.raises(DataError, match=r"train-labels-idx1-ubyte.*missing"):
         run.train(missing, out)
     assert not out.exists(), "nothing is made, or replaced, before the data is there"
 

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from tests.reference import TWINS, Problem, network
+from tests.reference import TWINS, network
 from tests.reference.algebra import add, dot, flat, norm, scale, subtract
 from tests.reference.averaging import fedavg, fedprox, fedsgd
 from tests.reference.baselines import BASELINE_TWINS
 from tests.reference.entropy import fedavg_align, fedeba, fedeba_plus, prac_fedeba_plus
 from tests.reference.local import local_sgd
 from tests.reference.weights import angle_degrees, entropy_weights
+from tests.twin_problems import classification, full_batch_problem, linear, linear_gradient, linear_loss, quadratic, toy
 
 OPEN, CLOSED = -1.0, 180.0  # thresholds in degrees that no angle stays below, or passes
 REQUIRED = {
@@ -23,74 +24,6 @@ REQUIRED = {
     "fedavg_align": {"tau": 1.0, "alpha": 0.5, "theta": 5.0},
 }
 STATELESS = [name for name in REQUIRED if name != "mime_lite"]  # its momentum is a state
-
-
-# Problems.
-
-
-def linear_loss(params, x, y):
-    """Mean of <x_r, w> over the rows: its gradient is the mean row, so that data dictate the steps."""
-    return float(np.mean(x @ params[0][0]))
-
-
-def linear_gradient(params, x, y):
-    return [(x.mean(axis=0),)]
-
-
-def quadratic_loss(params, x, y):
-    """Mean of a (w - b)^2 / 2 over the rows (a, b)."""
-    return float(np.mean(0.5 * x[:, 0] * (params[0][0][0] - x[:, 1]) ** 2))
-
-
-def quadratic_gradient(params, x, y):
-    return [(np.mean(x[:, :1] * (params[0][0] - x[:, 1:]), axis=0),)]
-
-
-def full_batch_problem(rows, sizes, start, rate, steps, loss, gradient, rounds=1):
-    """One row a client, repeated N_i times; everyone takes part, in full batches."""
-    clients = range(len(rows))
-    data = [(np.tile(row, (n, 1)), np.zeros(n, int)) for row, n in zip(rows, sizes, strict=True)]
-    batches = {i: [np.arange(sizes[i])] * steps for i in clients}
-    return Problem(
-        params=[(np.array(start, float),)],
-        data=data,
-        cohorts=[list(clients)] * rounds,
-        batches=[batches] * rounds,
-        learning_rate=lambda t: rate,
-        loss=loss,
-        gradient=gradient,
-    )
-
-
-def linear(rows, sizes, rate):
-    return full_batch_problem(rows, sizes, [1.0, 2.0], rate, 1, linear_loss, linear_gradient)
-
-
-def quadratic(rows, sizes, start, rate, steps):
-    return full_batch_problem(rows, sizes, [start], rate, steps, quadratic_loss, quadratic_gradient)
-
-
-def toy(start=0.0, steps=1, sizes=(1, 1)):
-    """The paper's toy case: F1 = 2 (x - 2)^2, F2 = (x + 4)^2 / 2, step 1/4."""
-    return quadratic([(4.0, 2.0), (1.0, -4.0)], sizes, start, 0.25, steps)
-
-
-def classification(seed=0, rounds=3, steps=(2, 2, 2, 2), sizes=(5, 8, 3, 6), cohort_size=3, full_batch=False):
-    """A small network on four unlike clients; a batch is three of a client's examples, or all of them."""
-    rng = np.random.default_rng(seed)
-    clients = range(len(sizes))
-    data = [(rng.normal(i, 1.0, (n, 4)), rng.integers(0, 3, n)) for i, n in enumerate(sizes)]
-
-    def batch(i):
-        return np.arange(sizes[i]) if full_batch else rng.choice(sizes[i], min(3, sizes[i]), replace=False)
-
-    return Problem(
-        params=network.random_params(rng, [4, 5, 3]),
-        data=data,
-        cohorts=[rng.choice(len(sizes), cohort_size, replace=False).tolist() for _ in range(rounds)],
-        batches=[{i: [batch(i) for _ in range(steps[i])] for i in clients} for _ in range(rounds)],
-        learning_rate=lambda t: 0.1 * 0.9**t,
-    )
 
 
 def result(trace):
