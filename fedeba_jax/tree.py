@@ -1,6 +1,7 @@
 """Algebra of pytrees, plain and stacked (a leading client axis)."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -62,6 +63,26 @@ def squared_norms(stacked: Params) -> jax.Array:
 def dot(a: Params, b: Params) -> jax.Array:
     """<a, b> over all leaves."""
     return jax.tree.reduce(jnp.add, jax.tree.map(lambda x, y: _dot(x, y, axes=x.ndim), a, b))
+
+
+def against(vector: Params, others: Callable[[jax.Array], Params], eligible: jax.Array) -> tuple[Params, jax.Array]:
+    """The vector without its part against the sum of those eligible others that oppose it, and that as weights [n].
+
+    One after the other, and none is read in vain: `others(j)` may come from a long history.
+    """
+
+    def product(j: jax.Array) -> jax.Array:
+        return jax.lax.cond(eligible[j], lambda: dot(others(j), vector), lambda: jnp.zeros(()))
+
+    opposed = jax.lax.map(product, jnp.arange(eligible.size)) < 0
+
+    def add_if_opposed(total: Params, j: jax.Array) -> tuple[Params, None]:
+        return jax.lax.cond(opposed[j], lambda: add(total, others(j)), lambda: total), None
+
+    total, _ = jax.lax.scan(add_if_opposed, zeros_like(vector), jnp.arange(eligible.size))
+    square = dot(total, total)
+    along = jnp.minimum(dot(total, vector), 0) / jnp.where(square > 0, square, 1)
+    return add(vector, scale(-along, total)), -along * opposed
 
 
 def rows(stacked: Params, index: jax.Array | int | tuple[jax.Array | int, ...]) -> Params:

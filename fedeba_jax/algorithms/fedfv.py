@@ -6,7 +6,6 @@ Notes:
 """
 
 import math
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
@@ -68,7 +67,7 @@ def fedfv(
             history, delta = cohort.at_server(against_past, history, mean, reply.delta, cohort.id, t)
         of_history = tree.subtract(delta, mean)
         if window and fv_window == "current":
-            delta, more = against(delta, lambda j: tree.rows(reply.delta, j), jnp.full(n, t >= past))
+            delta, more = tree.against(delta, lambda j: tree.rows(reply.delta, j), jnp.full(n, t >= past))
             a = a + more
         length, mean_length = jnp.sqrt(tree.dot(delta, delta)), jnp.sqrt(jnp.maximum(gram.mean(), 0))
         rounding = 10 * n * jnp.finfo(a.dtype).eps * jnp.vdot(a, jnp.sqrt(jnp.diagonal(gram)))
@@ -91,8 +90,8 @@ def against_past(
     def against_round(delta: Params, k: jax.Array) -> tuple[Params, None]:
         slot = (t - k) % slots
         latest = history.seen[history.clients[slot]] == t - k
-        row = lambda j: tree.rows(history.updates, (slot, j))  # noqa: E731
-        return against(delta, row, latest & (t >= slots - 1))[0], None
+        eligible = latest & (t >= slots - 1)
+        return tree.against(delta, lambda j: tree.rows(history.updates, (slot, j)), eligible)[0], None
 
     return history, jax.lax.scan(against_round, delta, jnp.arange(slots - 1, 0, -1))[0]
 
@@ -100,24 +99,3 @@ def against_past(
 def kept_clients(n: int, alpha: float) -> int:
     """How many keep their update; rounded first, since (n - 1) (1 - alpha) may miss its integer by a bit."""
     return n - math.ceil(round((n - 1) * (1 - alpha), 9)) if alpha > 0 else 0
-
-
-def against(delta: Params, update: Callable[[jax.Array], Params], eligible: jax.Array) -> tuple[Params, jax.Array]:
-    """delta without its part against the sum of the updates that oppose it, and that as weights.
-
-    One update after the other, and none in vain: a history is long, and reading it is what costs.
-    """
-
-    def product(j: jax.Array) -> jax.Array:
-        return jax.lax.cond(eligible[j], lambda: tree.dot(update(j), delta), lambda: jnp.zeros(()))
-
-    everyone = jnp.arange(eligible.shape[0])
-    opposed = jax.lax.map(product, everyone) < 0
-
-    def add(total: Params, j: jax.Array) -> tuple[Params, None]:
-        return jax.lax.cond(opposed[j], lambda: tree.add(total, update(j)), lambda: total), None
-
-    total, _ = jax.lax.scan(add, tree.zeros_like(delta), everyone)
-    square = tree.dot(total, total)
-    along = jnp.minimum(tree.dot(total, delta), 0) / jnp.where(square > 0, square, 1)
-    return tree.add(delta, tree.scale(-along, total)), -along * opposed
