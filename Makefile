@@ -42,7 +42,7 @@ compare: $(VENV)/.stamp-plot  ## every method at its defaults on embedded images
 
 # Peers whose versions clash with ours live in environments of their own.
 OPTIONS = servers noisy_labels privacy privacy_paper annealing
-options: $(VENV)/.stamp-plot $(VENV)/.stamp-privacy  ## momentum, FedVARP, label noise, privacy, annealing: a table each (40 minutes)
+options: $(VENV)/.stamp-plot $(VENV)/.stamp-privacy  ## momentum, FedVARP, label noise, privacy, annealing: a table each (half an hour)
 	for name in $(OPTIONS); do \
 	  $(RUN) -m experiments.sweep --flagfile=experiments/configs/$$name.flags && \
 	  $(RUN) -m experiments.report runs/$$name --noselect --out=runs/$$name/report || exit; done
