@@ -22,7 +22,7 @@ class Scores(NamedTuple):
 
 
 def score_model(
-    apply: Apply, params: Params, test: HeldOut, *, client_map: ClientMap, block: int = 1000
+    apply: Apply, params: Params, test: HeldOut, *, client_map: ClientMap, block: int = 200
 ) -> Scores:
     """Scores of one model for all clients: flat over the test set, then a segment sum by client."""
     num_clients = test.federation.count.shape[0]
