@@ -58,18 +58,26 @@ def main() -> int:
         return 0
     common_flags.set_up_devices()
     resolved = settings()
-    suffix = f"-{FLAGS.hparams.replace(' ', '')}" if FLAGS.hparams else ""
     name = resolved.algorithm
-    out = FLAGS.out or f"runs/{FLAGS.task}/{name}{suffix}"
-    result = run.train(resolved, Path(out), overwrite=FLAGS.overwrite, plot=FLAGS.plot)
+    result = run.train(resolved, Path(FLAGS.out or folder(resolved)), overwrite=FLAGS.overwrite, plot=FLAGS.plot)
     if result.diverged:
         raise cli.RunError(f"{divergence(resolved, result.diverged)}; what was done is in {result.folder}")
     title = f"{FLAGS.task}, seeds {', '.join(FLAGS.seeds)}: last evaluation"
     show.results_table(show.both_ways(name, result.last), title)
     show.results_table(show.both_ways(name, result.recent), f"mean of the last {run.LAST} evaluations")
-    print(f"privacy: {result.privacy['text']}")
+    if resolved.task.privacy != "none":
+        print(f"privacy: {result.privacy['text']}")
     print(f"results: {result.folder}")
     return 0
+
+
+def folder(resolved: run.Settings) -> str:
+    """The default of --out: task, method, what of its hyper-parameters was given, and options other than the task's."""
+    task, plain = resolved.task, TASKS[FLAGS.task]
+    changed = [f"{field}={getattr(task, field)}" for field in (*OPTIONS, "label_noise")
+               if getattr(task, field) != getattr(plain, field)]  # fmt: skip
+    parts = [resolved.algorithm, *([FLAGS.hparams] if FLAGS.hparams else []), *changed]
+    return f"runs/{FLAGS.task}/{'-'.join(part.replace(' ', '') for part in parts)}"
 
 
 def divergence(resolved: run.Settings, diverged: dict[int, int]) -> str:
