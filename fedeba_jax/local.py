@@ -68,7 +68,7 @@ class LocalTraining:
         default_factory=lambda: optax.with_extra_args_support(optax.identity())
     )
     loss_on: str = "full"
-    block: int = 200
+    block: int = 600
     reports: tuple[str, ...] = ("delta",)
     apply: Apply | None = None
     per_example: privacy.PerExample | None = None
