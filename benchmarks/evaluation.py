@@ -7,7 +7,7 @@ Shown: time, images a second, and the share of the GEMM limit. --out: a JSON fil
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -54,8 +54,7 @@ def compile_evaluation(model: str) -> Evaluation:
     def run(count: int) -> float:
         begun = time.perf_counter()
         for _ in range(count):
-            scores: Any = compiled(params, test)
-        jax.block_until_ready(scores)
+            jax.block_until_ready(compiled(params, test))
         return time.perf_counter() - begun
 
     return Evaluation(run, seconds, compiled.memory_analysis().temp_size_in_bytes)

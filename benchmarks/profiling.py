@@ -25,7 +25,7 @@ def profile(work: Work, folder: str) -> None:
     whole.run(1)
     with jax.profiler.trace(str(place)):
         whole.run(TRACED_ROUNDS)
-    passes = flops.PROGRAM[work.algorithm]
+    passes = flops.NEEDED.get(work.algorithm) or flops.PROGRAM[work.algorithm]
     often = {"training": passes.training, "losses": passes.losses, "gradient": passes.gradients, "sampling": 1}
     parts = {
         name: compile_round(dataclasses.replace(work, algorithm=name), data).run

@@ -160,9 +160,8 @@ def compile_round(work: Work, data: Data, rounds: int = 1) -> Compiled:
         calls = -(-count // rounds)
         begun = time.perf_counter()
         for _ in range(calls):
-            state, info = compiled(federation, state, np.int32(done))
+            state, _ = jax.block_until_ready(compiled(federation, state, np.int32(done)))
             done += rounds
-        jax.block_until_ready((state, info))
         return (time.perf_counter() - begun) * count / (calls * rounds)
 
     return Compiled(run, seconds, compiled.memory_analysis().temp_size_in_bytes, lambda: state)

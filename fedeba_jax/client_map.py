@@ -5,6 +5,10 @@ on a CPU `sharded(mesh, mapped)`, one host device a core, each with its clients 
 keeps a client's model in the cache; `mapped` for the least memory. The run axis of a sweep takes the
 same values. All give the same results; algorithms cannot tell them apart.
 
+Wait (`jax.block_until_ready`) for a program with a sharded map before you start one that does not need its results:
+the devices of a CPU share one pool of threads, and many programs at once can hold all of them while each waits for its
+other half.
+
 Arguments are mapped over axis 0 or, with `in_axes` None, shared; `in_axes` has an entry an argument.
 """
 

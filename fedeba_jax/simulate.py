@@ -72,13 +72,18 @@ def run_round(
     All randomness comes from `fold_in(key, round)`, a client's from a further `fold_in` of its id,
     so results do not depend on chunks of rounds, on the order of the cohort or on the client map.
     """
-    sampling, clients, server = round_keys(key, round_)
-    sampled = sample(sampling, sizes)
-    ids = jnp.arange(sizes.num_clients) if algorithm.everyone else sampled
+
+    def draw(key: Key, round_: jax.Array) -> tuple[jax.Array, jax.Array, Key, Key]:
+        sampling, clients, server = round_keys(key, round_)
+        sampled = sample(sampling, sizes)
+        ids = jnp.arange(sizes.num_clients) if algorithm.everyone else sampled
+        return sampled, ids, jax.vmap(jax.random.fold_in, in_axes=(None, 0))(clients, ids), server
+
+    sampled, ids, client_keys, server = client_maps.everywhere(client_map, draw)(key, round_)
     cohort = Cohort(
         id=ids,
         key=server,
-        client_keys=jax.vmap(jax.random.fold_in, in_axes=(None, 0))(clients, ids),
+        client_keys=client_keys,
         state=tree.cast(tree.rows(state.clients, ids), jnp.result_type(float)),
         round=round_,
         federation=federation,
