@@ -5,7 +5,7 @@
 
 Several seeds are one program. --list shows the algorithms, tasks, models and data sets. Settings of the task
 (clients, rate, rounds ...) are the paper's unless a flag changes them. Presets: --flagfile=FILE. The default of
---out is runs/TASK/ALGORITHM[-HPARAMS], of --validation 0.
+--out is runs/TASK/ALGORITHM[-HPARAMS][-OPTIONS], of --validation 0.
 """
 
 import inspect

@@ -303,3 +303,17 @@ def test_maps_are_chosen_by_what_fills_the_cores():
     assert devices.choose("sharded", "auto", 2) == ("sharded", "map")
     with pytest.raises(ValueError, match="shard one of the two axes"):
         devices.choose("sharded", "sharded(vmap)", 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        ([], "fedavg"),
+        (["--hparams=weighting=uniform"], "fedavg-weighting=uniform"),
+        (["--server=adam(0.02, b1=0.8)", "--label_noise=0.5"], "fedavg-server=adam(0.02,b1=0.8)-label_noise=0.5"),
+    ],
+)
+def test_runs_that_differ_in_options_have_folders_of_their_own(arguments, folder):
+    with flagsaver.flagsaver():
+        flags.FLAGS(["train", "--task=fashion_mnist_mini_mlp", "--algorithm=fedavg", *arguments])
+        assert train.folder(train.settings()) == f"runs/fashion_mnist_mini_mlp/{folder}"
