@@ -17,7 +17,7 @@ $(VENV)/.stamp-%: setup.cfg pyproject.toml
 demo: $(VENV)/.stamp-plot  ## train FedAvg, FedEBA+ and Prac-FedEBA+ on embedded images; table and picture
 	$(RUN) -m experiments.demo --out=$(OUT)
 
-test: $(VENV)/.stamp-test  ## the suite (CPU, under 10 minutes)
+test: $(VENV)/.stamp-test  ## the suite (CPU, about a quarter of an hour on 2 cores)
 	$(RUN) -m pytest -n auto --dist=loadgroup
 
 test-slow: $(VENV)/.stamp-test  ## the checks that take minutes
@@ -40,13 +40,13 @@ results: $(VENV)/.stamp-plot  ## the README's results on FashionMNIST (half an h
 compare: $(VENV)/.stamp-plot  ## every method at its defaults on embedded images: one table (a quarter of an hour)
 	$(RUN) -m experiments.compare
 
-# Peers whose versions clash with ours live in environments of their own.
 OPTIONS = servers noisy_labels privacy privacy_paper annealing
 options: $(VENV)/.stamp-plot $(VENV)/.stamp-privacy  ## momentum, FedVARP, label noise, privacy, annealing: a table each (half an hour)
 	for name in $(OPTIONS); do \
 	  $(RUN) -m experiments.sweep --flagfile=experiments/configs/$$name.flags && \
 	  $(RUN) -m experiments.report runs/$$name --noselect --out=runs/$$name/report || exit; done
 
+# Peers whose versions clash with ours live in environments of their own.
 bench-envs: .bench/fedjax/.stamp .bench/flower/.stamp .bench/pfl/.stamp  ## environments of the benchmarks' peers
 .bench/%/.stamp: benchmarks/peers/envs/%.txt
 	$(PYTHON) -m venv .bench/$*

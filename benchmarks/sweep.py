@@ -65,9 +65,8 @@ def compile_sweep(work: Work, data: Data, settings: int) -> Sweep:
         nonlocal state, done
         begun = time.perf_counter()
         for _ in range(count):
-            state, info = compiled(points, state, federation, np.int32(done))
+            state, _ = jax.block_until_ready(compiled(points, state, federation, np.int32(done)))
             done += 1
-        jax.block_until_ready((state, info))
         return (time.perf_counter() - begun) / settings
 
     return Sweep(run, seconds, compiled.memory_analysis().temp_size_in_bytes, run_map)

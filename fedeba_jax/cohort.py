@@ -109,7 +109,7 @@ class Cohort:
         """`ask` for numbers, then, where these call for it, `ask_sum` for vectors weighted by them.
 
         Two exchanges, counted as such. Where the second is likely, clients compute for both in one pass over their
-        data; a wrong guess costs time and changes nothing.
+        data; a guess decides over time and rounding, nothing else.
 
         Args:
           number: a client's number.
