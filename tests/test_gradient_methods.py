@@ -14,11 +14,12 @@ from fedeba_jax.algorithms.fedfv import kept_clients
 from fedeba_jax.algorithms.fedmgda_plus import shortest_mixture
 from fedeba_jax.algorithms.qffl import step_weights
 from fedeba_jax.algorithms.signature import hyperparameters
+from tests import vectors
 from tests.dictated import play
 from tests.problems import tiny
+from tests.vectors import UNIFORM
 
 LOSSES = np.array([0.5, 1.0, 2.0])
-UNIFORM = np.full(3, 1 / 3)
 DELTAS = np.array([(-0.1, 0.2), (0.3, 0.0), (-0.2, -0.4)])  # they balance: 0 is a mixture of them
 START = np.array([1.0, 2.0])
 METHODS = {"qffl": {"q": 0.5}, "fedmgda_plus": {"eps": 0.1}, "fedfv": {"alpha": 0.1, "window": 1}}
@@ -148,15 +149,7 @@ def direction(deltas, prior, eps):
     return mixture(deltas, prior, eps) @ (deltas / np.linalg.norm(deltas, axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize(
-    ("eps", "expected", "squared"),
-    [
-        (0.0, UNIFORM, 0.46733838),
-        (0.03, (0.3483333, 0.3483333, 0.3033333), 0.46211543),
-        (0.1, (0.3833333, 0.3833333, 0.2333333), 0.45620739),
-        (1.0, (0.3893569, 0.3893569, 0.2212861), 0.45607721),
-    ],
-)
+@pytest.mark.parametrize(("eps", "expected", "squared"), vectors.MGDA)
 def test_mgda_vector(x64, eps, expected, squared):
     close(mixture(MGDA, UNIFORM, eps), expected, atol=6e-8)
     for eta in (1.0, 0.5):

@@ -10,11 +10,12 @@ from fedeba_jax.algorithms.aaggff import Memory, follow_leader, newton_step
 from fedeba_jax.algorithms.afl import ascend
 from fedeba_jax.algorithms.participation import uses_everybody
 from fedeba_jax.weights import response
+from tests import vectors
 from tests.dictated import play
 from tests.problems import tiny
+from tests.vectors import UNIFORM
 
 LOSSES = np.array([0.5, 1.0, 2.0])
-UNIFORM = np.full(3, 1 / 3)
 PARTICIPATION = ["all", "block", "full_simplex"]
 
 
@@ -133,21 +134,7 @@ def test_response_vectors(x64, cdf):
     assert np.isfinite(response(jnp.array([0.0, 1.0]), cdf)).all()
 
 
-@pytest.mark.parametrize(
-    ("published", "p", "a"),
-    [
-        (
-            False,
-            (0.15611271, 0.16651378, 0.16384308, 0.16651378, 0.16651378, 0.18050288),
-            (0.31193926, 0.32738584, 0.36067490),
-        ),
-        (
-            True,
-            (0.16555195, 0.17294501, 0.16161287, 0.17294501, 0.17294501, 0.15400015),
-            (0.34406485, 0.33587829, 0.32005686),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("published", "p", "a"), vectors.AAGGFF)
 def test_aaggff_d_vector(x64, published, p, a):
     losses = [0.5, 9.0, 1.0, 9.0, 9.0, 2.0]
     weights, (state,) = play("aaggff", losses, cohorts=[[0, 2, 5]], published_code=published)

@@ -23,6 +23,7 @@ from fedeba_jax.data.federation import federate
 from fedeba_jax.objectives import masked_mean
 from fedeba_jax.simulate import evaluate
 from fedeba_jax.types import State
+from tests import vectors
 from tests.problems import tiny
 
 LP = {"dim": 4, "outer": 2, "inner": 2}  # small
@@ -85,17 +86,7 @@ def identical_clients(federation):
 # Ditto.
 
 
-@pytest.mark.parametrize(
-    ("lam", "steps", "expected"),
-    [
-        (0.5, 1, (0.775, -0.8)),
-        (0.5, 2, (1.00875, -0.63)),
-        (0.5, 10, (1.97239693, 0.07083413)),
-        (0.5, 500, (7 / 3, 1 / 3)),
-        (0.0, 2, (0.975, -0.81)),
-        (2.0, 2, (1.095, -0.15)),
-    ],
-)
+@pytest.mark.parametrize(("lam", "steps", "expected"), vectors.DITTO)
 def test_ditto_vector(x64, lam, steps, expected):
     def start(init):
         return State(init(jnp.array([1.0, 1.0])), jnp.array([[0.5, -1.0]]))

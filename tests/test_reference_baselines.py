@@ -11,7 +11,8 @@ from tests.reference.baselines_online import aaggff, afl
 from tests.reference.baselines_personal import flatten, focus
 from tests.reference.baselines_weights import qffl, term
 from tests.reference.local import local_sgd
-from tests.twin_problems import DELTAS, UNIFORM, classification, close, dictated, last, same, vector, weights
+from tests.twin_problems import DELTAS, classification, close, dictated, last, same, vector, weights
+from tests.vectors import UNIFORM
 
 LIKE_FEDAVG = ["afl", "term", "aaggff", "ditto", "corefed", "rank_core_fed", "fedwavg", "feddisco"]  # for equal clients
 NORMALISED = [*LIKE_FEDAVG, "propfair", "lp_proj"]  # weights that sum to 1

@@ -13,7 +13,8 @@ from tests.reference.baselines_core import (
     veto_by_consumption,
 )
 from tests.reference.local import local_sgd
-from tests.twin_problems import LOSSES, UNIFORM, classification, close, dictated, same, weights
+from tests.twin_problems import LOSSES, classification, close, dictated, same, weights
+from tests.vectors import UNIFORM
 
 # CoreFed.
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from tests import vectors
 from tests.reference.algebra import combine, dot, norm, scale, subtract
 from tests.reference.averaging import fedavg
 from tests.reference.baselines_gradients import (
@@ -22,7 +23,6 @@ from tests.twin_problems import (
     DELTAS,
     LOSSES,
     START,
-    UNIFORM,
     classification,
     close,
     dictated,
@@ -32,21 +32,14 @@ from tests.twin_problems import (
     vector,
     weights,
 )
+from tests.vectors import UNIFORM
 
 # FedMGDA+.
 
 MGDA = models([(2, 0, 0), (0, 1, 0), (0.3, 0.3, 0.9)])
 
 
-@pytest.mark.parametrize(
-    ("eps", "lam", "objective"),
-    [
-        (0.0, UNIFORM, 0.46733838),
-        (0.03, (0.3483333, 0.3483333, 0.3033333), 0.46211543),
-        (0.1, (0.3833333, 0.3833333, 0.2333333), 0.45620739),
-        (1.0, (0.3893569, 0.3893569, 0.2212861), 0.45607721),
-    ],
-)
+@pytest.mark.parametrize(("eps", "lam", "objective"), vectors.MGDA)
 def test_mgda_vector(eps, lam, objective):
     a, actual, d = mgda_weights(MGDA, UNIFORM, eps)
     close(actual, lam, atol=6e-8)

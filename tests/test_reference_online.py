@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from tests import vectors
 from tests.reference.averaging import fedavg
 from tests.reference.baselines_online import (
     CDFS,
@@ -16,7 +17,8 @@ from tests.reference.baselines_online import (
     afl_weights,
     responses,
 )
-from tests.twin_problems import DELTAS, LOSSES, UNIFORM, classification, close, dictated, same, vector, weights
+from tests.twin_problems import DELTAS, LOSSES, classification, close, dictated, same, vector, weights
+from tests.vectors import UNIFORM
 
 # AFL.
 
@@ -128,21 +130,7 @@ def test_repo_normal_vectors():
     close([CDFS["normal"](z) for z in (0.2, 1.0, 3.0)], (0.212, 0.5, 0.977), atol=5e-4)
 
 
-@pytest.mark.parametrize(
-    ("repo_exact", "p", "a"),
-    [
-        (
-            False,
-            (0.15611271, 0.16651378, 0.16384308, 0.16651378, 0.16651378, 0.18050288),
-            (0.31193926, 0.32738584, 0.36067490),
-        ),
-        (
-            True,
-            (0.16555195, 0.17294501, 0.16161287, 0.17294501, 0.17294501, 0.15400015),
-            (0.34406485, 0.33587829, 0.32005686),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("repo_exact", "p", "a"), vectors.AAGGFF)
 def test_aaggff_d_vector(repo_exact, p, a):
     deltas, losses = np.zeros((6, 2)), [0.5, 9.0, 1.0, 9.0, 9.0, 2.0]
     trace = aaggff(dictated(deltas, losses, cohorts=[[0, 2, 5]]), repo_exact=repo_exact)

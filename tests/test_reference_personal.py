@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests import vectors
 from tests.reference.algebra import combine, norm, subtract
 from tests.reference.averaging import fedavg
 from tests.reference.baselines_personal import (
@@ -28,17 +29,7 @@ from tests.twin_problems import bowls, classification, close, last, models, same
 # Ditto.
 
 
-@pytest.mark.parametrize(
-    ("lam", "steps", "expected"),
-    [
-        (0.5, 1, (0.775, -0.8)),
-        (0.5, 2, (1.00875, -0.63)),
-        (0.5, 10, (1.97239693, 0.07083413)),
-        (0.5, 500, (7 / 3, 1 / 3)),
-        (0.0, 2, (0.975, -0.81)),
-        (2.0, 2, (1.095, -0.15)),
-    ],
-)
+@pytest.mark.parametrize(("lam", "steps", "expected"), vectors.DITTO)
 def test_ditto_vector(lam, steps, expected):
     problem = bowls([(3, 0)], 0.1, steps, (1.0, 1.0))
     start = [(np.array([0.5, -1.0]),)]

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from tests import vectors
 from tests.reference.algebra import norm
 from tests.reference.averaging import fedavg
 from tests.reference.baselines_weights import (
@@ -28,7 +29,6 @@ from tests.reference.weights import entropy_weights
 from tests.twin_problems import (
     DELTAS,
     LOSSES,
-    UNIFORM,
     classification,
     close,
     dictated,
@@ -40,6 +40,7 @@ from tests.twin_problems import (
     vector,
     weights,
 )
+from tests.vectors import UNIFORM
 
 # q-FFL.
 
@@ -154,17 +155,7 @@ def test_term_size_prior():
 # PropFair.
 
 
-@pytest.mark.parametrize(
-    ("M", "loss", "code", "huber"),
-    [
-        (2.0, 0.5, (0.28768207, 0.66666667), (0.28768207, 0.66666667)),
-        (2.0, 1.5, (1.38629436, 2.0), (1.38629436, 2.0)),
-        (2.0, 1.9, (0.95, 0.5), (9.5, 5.0)),
-        (2.0, 2.3, (1.15, 0.5), (11.5, 5.0)),
-        (5.0, 0.5, (0.10536052, 0.22222222), (0.10536052, 0.22222222)),
-        (5.0, 4.9, (0.98, 0.2), (24.5, 5.0)),
-    ],
-)
+@pytest.mark.parametrize(("M", "loss", "code", "huber"), vectors.PROPFAIR)
 def test_propfair_vector(M, loss, code, huber):
     close((propfair_loss(loss, M, 0.2, False), propfair_slope(loss, M, 0.2, False)), code)
     close((propfair_loss(loss, M, 0.2, True), propfair_slope(loss, M, 0.2, True)), huber)

@@ -15,11 +15,12 @@ from fedeba_jax.algorithms.fedwavg import forgetting_weights
 from fedeba_jax.objectives import masked_mean, proportional
 from fedeba_jax.types import Federation, Sizes
 from fedeba_jax.weights import entropy_based, normalised, tilted
+from tests import vectors
 from tests.dictated import play
 from tests.problems import tiny
+from tests.vectors import UNIFORM
 
 LOSSES = np.array([0.5, 1.0, 2.0])
-UNIFORM = np.full(3, 1 / 3)
 
 
 def close(actual, expected, atol=6e-9):
@@ -154,17 +155,7 @@ def test_term_is_fedeba_of_the_inverse_temperature_on_the_sent_model_s_losses(x6
 # PropFair.
 
 
-@pytest.mark.parametrize(
-    ("M", "loss", "code", "huber"),
-    [
-        (2.0, 0.5, (0.28768207, 0.66666667), (0.28768207, 0.66666667)),
-        (2.0, 1.5, (1.38629436, 2.0), (1.38629436, 2.0)),
-        (2.0, 1.9, (0.95, 0.5), (9.5, 5.0)),
-        (2.0, 2.3, (1.15, 0.5), (11.5, 5.0)),
-        (5.0, 0.5, (0.10536052, 0.22222222), (0.10536052, 0.22222222)),
-        (5.0, 4.9, (0.98, 0.2), (24.5, 5.0)),
-    ],
-)
+@pytest.mark.parametrize(("M", "loss", "code", "huber"), vectors.PROPFAIR)
 def test_propfair_vector(x64, M, loss, code, huber):
     for expected, flag in ((code, False), (huber, True)):
         close(jax.value_and_grad(proportional)(loss, M, 0.2, huber=flag), expected)

@@ -8,7 +8,6 @@ from tests.reference.problem import Problem
 
 DELTAS = np.array([(-0.1, 0.2), (0.3, 0.0), (-0.2, -0.4)])  # with LOSSES, the vectors' usual round
 LOSSES = np.array([0.5, 1.0, 2.0])
-UNIFORM = np.full(3, 1.0 / 3.0)
 START = np.array([1.0, 2.0])
 
 
