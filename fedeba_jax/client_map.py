@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from fedeba_jax import tree
 from fedeba_jax.types import ClientMap
 
 AXIS = "clients"
@@ -61,7 +62,11 @@ def chunked(size: int) -> ClientMap:
 
 
 def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
-    """Rows split over the devices of a one-axis mesh, `inner` over the rows of each."""
+    """Rows split over the devices of a one-axis mesh, `inner` over the rows of each.
+
+    Results stay where they were made, but for single numbers (a row's loss), which go to every device at once: the
+    compiler would divide what is computed from them among the devices, and let them wait for each other in each sum.
+    """
     shards = mesh.devices.size
     axis = mesh.axis_names[0]
 
@@ -75,10 +80,15 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
                 inner(function, in_axes=axes),
                 mesh=mesh, in_specs=specs, out_specs=PartitionSpec(axis), check_vma=False,
             )  # fmt: skip
-            return jax.tree.map(lambda leaf: leaf[:count], body(*args))
+            replies = jax.tree.map(lambda leaf: to_all(leaf) if leaf.ndim == 1 else leaf, body(*args))
+            return jax.tree.map(lambda leaf: leaf[:count], replies)
 
         return call
 
+    to_all = jax.shard_map(
+        lambda numbers: jax.lax.all_gather(numbers, axis, tiled=True),
+        mesh=mesh, in_specs=PartitionSpec(axis), out_specs=PartitionSpec(), check_vma=False,
+    )  # fmt: skip
     transform.shards, transform.mesh = shards, mesh  # type: ignore[attr-defined]
     return transform
 
@@ -95,6 +105,21 @@ def everywhere(client_map: ClientMap, function: Callable[..., Any]) -> Callable[
     return jax.shard_map(function, mesh=mesh, in_specs=whole, out_specs=whole, check_vma=False)
 
 
+def weighted_sum(client_map: ClientMap, stacked: Any, weights: jax.Array) -> Any:
+    """sum_i weights_i stacked_i of the map's results: each device adds up its own rows, then the devices' sums."""
+    mesh, count = getattr(client_map, "mesh", None), weights.shape[0]
+    if mesh is None or count % mesh.devices.size:
+        return tree.weighted_sum(stacked, weights)
+    rows, axis = count // mesh.devices.size, mesh.axis_names[0]
+
+    def total(stacked: Any, weights: jax.Array) -> Any:
+        own = jax.lax.dynamic_slice_in_dim(weights, jax.lax.axis_index(axis) * rows, rows)
+        return jax.lax.psum(tree.weighted_sum(stacked, own), axis)
+
+    specs = (PartitionSpec(axis), PartitionSpec())
+    return jax.shard_map(total, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)(stacked, weights)
+
+
 def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Array, rows: Any, *shared: Any) -> Any:
     """sum_i weights_i function(rows_i, *shared), accumulated row by row: results are never stacked.
 
@@ -109,7 +134,7 @@ def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Ar
     (rows,) = _pad((0,), (rows,), padded)
     weights, rows = jax.tree.map(lambda leaf: leaf.reshape(groups, -1, *leaf.shape[1:]), (weights, rows))
 
-    def group(weights: jax.Array, rows: Any, *shared: Any) -> Any:
+    def group(number: jax.Array, rows: Any, weights: jax.Array, *shared: Any) -> Any:
         def add(total: Any, weighted_row: Any) -> tuple[Any, None]:
             weight, row = weighted_row
             value = function(row, *shared)
@@ -117,9 +142,10 @@ def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Ar
 
         value = jax.eval_shape(function, jax.tree.map(lambda leaf: leaf[0], rows), *shared)
         zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), value)
-        return jax.lax.scan(add, zeros, (weights, rows))[0]
+        return jax.lax.scan(add, zeros, (weights[number], rows))[0]
 
-    sums = client_map(group, in_axes=(0, 0) + (None,) * len(shared))(weights, rows, *shared)
+    axes = (0, 0) + (None,) * (1 + len(shared))  # the weights are whole: dividing them would divide what they come from
+    sums = client_map(group, in_axes=axes)(jnp.arange(groups), rows, weights, *shared)
     return jax.tree.map(lambda leaf: leaf.sum(0), sums)
 
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.client_map import everywhere, map_sum
+from fedeba_jax.client_map import everywhere, map_sum, weighted_sum
 from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, Private, Scalar, Shard
 
 Gate = bool | jax.Array
@@ -122,7 +122,7 @@ class Cohort:
         def together(sent: Any) -> tuple[jax.Array, Any, jax.Array]:
             numbers, vectors = self._replies(both, sent)
             weights, when = weigh(numbers)
-            return numbers, _if(when, lambda vectors: tree.weighted_sum(vectors, weights), vectors), when
+            return numbers, _if(when, lambda vectors: self.sum(vectors, weights), vectors), when
 
         def apart(sent: Any) -> tuple[jax.Array, Any, jax.Array]:
             numbers = self._replies(number, sent)
@@ -136,6 +136,10 @@ class Cohort:
         self._count(sent, numbers, True, replies=self.size)
         self._count(sent, total, when, replies=1)
         return numbers, total
+
+    def sum(self, replies: Any, weights: jax.Array) -> Any:
+        """sum_i weights_i replies_i of stacked replies [n, ...], or of what was made from them row by row."""
+        return weighted_sum(self._map, replies, weights)
 
     def derived(self, function: Callable[[Any], Any], reply: Any) -> Any:
         """function(reply), one leaf for each: sending it on costs nothing where the reply's exchange did not happen."""

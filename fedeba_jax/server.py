@@ -53,8 +53,8 @@ def descent(optimizer: optax.GradientTransformation) -> Server:
     def receive(
         state: ServerState, deltas: Params, weights: jax.Array, cohort: Cohort, local: LocalTraining
     ) -> tuple[ServerState, Params]:
-        del cohort, local
-        return state, tree.weighted_sum(deltas, weights)
+        del local
+        return state, cohort.sum(deltas, weights)
 
     def descend(state: ServerState, delta: Params) -> ServerState:
         updates, optimizer_state = optimizer.update(tree.scale(-1, delta), state.optimizer, state.params)
@@ -102,11 +102,11 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
         old = tree.rows(last, cohort.id)
         new = jax.vmap(tree.scale)(jnp.where(reach > 0, 1 / reach, 0), deltas)  # at a rate of 0 nobody moved
         surprise = tree.subtract(deltas, jax.vmap(tree.scale)(reach, old))
-        v = tree.add(tree.weighted_sum(surprise, weights), tree.scale(reach.mean(), mean))
+        v = tree.add(cohort.sum(surprise, weights), tree.scale(reach.mean(), mean))
         share = jnp.full((cohort.size,), 1 / jax.tree.leaves(last)[0].shape[0])
         change = tree.subtract(new, old)
         # Added rather than set: what is written depends on what was read, or XLA would copy all M models.
-        memory = Memory(tree.add_rows(last, cohort.id, change), tree.add(mean, tree.weighted_sum(change, share)))
+        memory = Memory(tree.add_rows(last, cohort.id, change), tree.add(mean, cohort.sum(change, share)))
         return state._replace(memory=Received(memory)), v
 
     def descend(state: ServerState, delta: Params) -> ServerState:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.work import Work, make_round
 from fedeba_jax import client_map as maps
 
 MAPS = {
@@ -74,6 +75,16 @@ def test_map_sum_is_the_weighted_sum_of_what_vmap_gives(name, count):
 
 
 @every_map
+@pytest.mark.parametrize("count", [1, 5, 6])
+def test_results_can_be_added_up(name, count):
+    """6 rows fill the shards, whose devices then add up their own."""
+    client_map, weights = MAPS[name](), jnp.arange(1.0, count + 1)
+    results = client_map(function, in_axes=(0, None, 0))(rows(count), SHARED, jnp.arange(count))
+    expected = jax.tree.map(lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, 1), results)
+    close(maps.weighted_sum(client_map, results, weights), expected)
+
+
+@every_map
 def test_map_sum_with_rows_of_weight_zero_leaves_them_out(name):
     total = maps.map_sum(MAPS[name](), lambda row: row, jnp.array([0.0, 2.0, 0.0]), jnp.array([5.0, 7.0, 9.0]))
     assert total == 14
@@ -85,6 +96,22 @@ def test_everywhere_changes_nothing(name):
         {"x": SHARED, "y": 3}, 2.0
     )
     close(found, {"sum": SHARED["s"] + 2, "kept": jnp.asarray(3)})
+
+
+def meetings(compiled):
+    """Where the devices of a program wait for each other."""
+    lines = compiled.as_text().splitlines()
+    return [line for line in lines if re.search(r" (all-|reduce-scatter|collective-)[a-z]*\(", line)]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "times"), [("fedavg", 1), ("fedeba", 2), ("afl", 2), ("prac_fedeba_plus", 3), ("fedeba_plus", 7)]
+)
+def test_devices_meet_to_share_losses_and_to_add_up_updates(algorithm, times):
+    """FedEBA+'s seven stand in the branches of its gates; a round takes four of them, or five."""
+    made, place = make_round(Work("mlp", algorithm, client_map="sharded")), maps.replicated(maps.device_mesh())
+    compiled = jax.jit(made.function, in_shardings=place, out_shardings=place).lower(*made.shapes).compile()
+    assert len(found := meetings(compiled)) == times, found
 
 
 def test_devices_do_not_wait_for_each_other_inside_a_loop_that_runs_everywhere():
@@ -99,9 +126,8 @@ def test_devices_do_not_wait_for_each_other_inside_a_loop_that_runs_everywhere()
 
     x = jnp.arange(1.0, 7.0)
     close(jax.jit(run)(x), x * normalise(x**2))
-    lines = jax.jit(run).lower(x).compile().as_text().splitlines()
-    exchanges = [line for line in lines if re.search(r" (all-|reduce-scatter|collective-)[a-z]*\(", line)]
-    assert len(exchanges) == 1, exchanges  # the squares, before the loop
+    found = meetings(jax.jit(run).lower(x).compile())
+    assert len(found) == 2, found  # for the squares before the loop, and for the results after it
 
 
 @every_map

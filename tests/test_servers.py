@@ -183,7 +183,10 @@ def heard(server, state, ids, deltas, weights=None, local=LOCAL, round_=0):
     """v and the next state."""
     ids, deltas = jnp.asarray(ids), jnp.asarray(deltas, jnp.result_type(float))
     weights = jnp.full((len(ids),), 1 / len(ids)) if weights is None else jnp.asarray(weights)
-    cohort = types.SimpleNamespace(id=ids, size=len(ids), round=round_, num_examples=jnp.asarray(COUNTS)[ids])
+    examples = jnp.asarray(COUNTS)[ids]
+    cohort = types.SimpleNamespace(
+        id=ids, size=len(ids), round=round_, num_examples=examples, sum=tree.weighted_sum
+    )
     state, v = server.receive(state, deltas, weights, cohort, local)
     return v, server.descend(state, v)
 

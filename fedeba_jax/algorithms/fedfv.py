@@ -62,7 +62,7 @@ def fedfv(
         order = jnp.argsort(reply.initial_loss)
         mended = n - kept_clients(n, alpha)
         a = cohort.at_server(lambda g, o: without_conflicts(g, o, mended), gram, order).mean(axis=0)  # Algorithm 2
-        mean = delta = tree.weighted_sum(reply.delta, a)
+        mean = delta = cohort.sum(reply.delta, a)
         if past:  # Algorithm 3
             history, delta = cohort.at_server(against_past, history, mean, reply.delta, cohort.id, t)
         of_history = tree.subtract(delta, mean)

@@ -95,7 +95,7 @@ def lp_proj(
 
         delta, personal = cohort.ask(train, state.shared.params)  # P is not sent
         a = cohort.sampled / cohort.sampled.sum()
-        shared = server.descend(state.shared, tree.weighted_sum(delta, a))
+        shared = server.descend(state.shared, cohort.sum(delta, a))
         return LpProjState(shared, P), personal.state, diagnose(a)
 
     def models(state: State) -> dict[str, Params]:

@@ -9,7 +9,6 @@ Notes:
 import jax
 import jax.numpy as jnp
 
-from fedeba_jax import tree
 from fedeba_jax.algorithms.common import diagnose, one_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
@@ -40,7 +39,7 @@ def rank_core_fed(local: LocalTraining, server: Server, *, candidates: Natural =
         a = jnp.concatenate([jnp.full((1, n), 1 / n), jnp.eye(n), mixtures(cohort.key, cohort.id, candidates)])
 
         def moved(a: jax.Array) -> ServerState:
-            return server.descend(state, tree.weighted_sum(reply.delta, a))
+            return server.descend(state, cohort.sum(reply.delta, a))
 
         losses = cohort.ask(rank, jax.vmap(lambda a: moved(a).params)(a))  # [n, 1 + n + J]
         winner = veto_by_consumption(losses)
