@@ -4,8 +4,7 @@
 
 Columns: the round's time; over FedAvg's; over FedAvg's plus the loss evaluations that the method needs; over all of
 its passes (trainings, losses, gradients, as `flops.PROGRAM` has them), each timed alone: 1 means that what the method
-adds at the server is free. --algorithms: all unless given. --rounds_a_call=20 runs rounds as experiments do, many in
-one program, which matters to methods with a large server state (FedFV). --out: a JSON file.
+adds at the server is free. --algorithms: all unless given. --out: a JSON file.
 """
 
 from typing import Any
@@ -19,7 +18,6 @@ from experiments import cli, common_flags
 from fedeba_jax import ALGORITHMS
 
 FLAGS = flags.FLAGS
-flags.DEFINE_integer("rounds_a_call", 1, "Rounds of one compiled program.", lower_bound=1)
 for _flag in (*measure.WORK_FLAGS, "repeats", "seconds", "out"):
     flags.declare_key_flag(_flag)
 
@@ -29,7 +27,7 @@ BASE = ("fedavg", "losses", "gradient")  # what the columns are reckoned with
 def measure_model(model: str, names: list[str]) -> tuple[list[dict[str, Any]], dict[str, measure.Ratio]]:
     works = {name: measure.work_of(model, name) for name in dict.fromkeys([*BASE, *names])}
     data = random_data(works["fedavg"])
-    contestants = {name: compile_round(work, data, FLAGS.rounds_a_call) for name, work in works.items()}
+    contestants = {name: compile_round(work, data) for name, work in works.items()}
     seconds = measure.interleaved({name: c.run for name, c in contestants.items()} | limit.products())
     best = limit.rate(seconds)
     fedavg, losses, gradient = (seconds[name] for name in BASE)

@@ -1,7 +1,7 @@
 """The work that is measured: the paper's round (100 clients, 10 sampled, K = 10 steps of batch 50) on random images.
 
-Any field of `Work` can be changed. A round is one compiled program, as in `experiments.program`: state donated, data
-an argument, diagnostics returned.
+Any field of `Work` can be changed. Rounds run as in `experiments.program`: many in one compiled program, state donated,
+data an argument, diagnostics returned.
 """
 
 import dataclasses
@@ -19,7 +19,9 @@ from benchmarks.parts import PARTS
 from benchmarks.peers.protocol import Data, Spec
 from experiments import devices
 from fedeba_jax import client_map as maps
+from fedeba_jax import tree
 from fedeba_jax.data.federation import federate
+from fedeba_jax.examples import pack
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.models import NORMALIZATION, make_model
 from fedeba_jax.simulate import sizes_from
@@ -120,7 +122,7 @@ def make_round(work: Work, hparams: dict[str, Any] | None = None) -> Round:
 
     images = POOL * per_client
     federation = Federation(
-        jax.ShapeDtypeStruct((images, *shape), jnp.uint8), jax.ShapeDtypeStruct((images,), jnp.int32),
+        jax.eval_shape(lambda: pack(np.zeros((images, *shape), np.uint8))), jax.ShapeDtypeStruct((images,), jnp.int32),
         jax.ShapeDtypeStruct((work.clients, per_client), jnp.int32), jax.ShapeDtypeStruct((work.clients,), jnp.int32),
     )  # fmt: skip
     shapes = (federation, jax.eval_shape(init), jax.ShapeDtypeStruct((), jnp.int32))
@@ -138,31 +140,32 @@ def federation_of(data: Data, place: Any) -> Federation:
     return jax.device_put(federate(data.x, data.y, list(data.index)), place)
 
 
-def compile_round(work: Work, data: Data, rounds: int = 1) -> Compiled:
-    """The round compiled, or so many as one program (as experiments run them), its data and first state in place."""
+def compile_round(work: Work, data: Data) -> Compiled:
+    """Any number of rounds as one program, its data and first state in place."""
     place = placement(work.client_map)
     made = make_round(work)
     federation = federation_of(data, place)
     state = jax.device_put(made.init(), place)
 
-    def several(federation: Any, state: Any, first: Any) -> Any:
-        return jax.lax.scan(lambda s, t: made.function(federation, s, t), state, first + jnp.arange(rounds))
+    def several(federation: Any, state: Any, first: Any, count: Any) -> Any:
+        def one(i: Any, carry: Any) -> Any:
+            return made.function(federation, carry[0], first + i)
 
-    function = made.function if rounds == 1 else several
-    program = jax.jit(function, donate_argnums=1, out_shardings=place)
+        info = tree.zeros_like(jax.eval_shape(made.function, federation, state, first)[1])
+        return jax.lax.fori_loop(0, count, one, (state, info))
+
+    program = jax.jit(several, donate_argnums=1, out_shardings=place)
     begun = time.perf_counter()
-    compiled = program.lower(federation, state, np.int32(0)).compile()
+    compiled = program.lower(federation, state, np.int32(0), np.int32(1)).compile()
     seconds = time.perf_counter() - begun
     done = 0
 
     def run(count: int) -> float:
         nonlocal state, done
-        calls = -(-count // rounds)
         begun = time.perf_counter()
-        for _ in range(calls):
-            state, _ = jax.block_until_ready(compiled(federation, state, np.int32(done)))
-            done += rounds
-        return (time.perf_counter() - begun) * count / (calls * rounds)
+        state, _ = jax.block_until_ready(compiled(federation, state, np.int32(done), np.int32(count)))
+        done += count
+        return time.perf_counter() - begun
 
     return Compiled(run, seconds, compiled.memory_analysis().temp_size_in_bytes, lambda: state)
 

@@ -13,6 +13,7 @@ from experiments.tasks import Task
 from fedeba_jax.data import noise, partition
 from fedeba_jax.data.federation import flat_list, index_table
 from fedeba_jax.data.sources import Dataset
+from fedeba_jax.examples import Examples, pack
 from fedeba_jax.types import Federation, HeldOut
 
 HOLDOUT = 0.2
@@ -27,11 +28,14 @@ class Split(NamedTuple):
     labels: np.ndarray | None = None  # [N] noisy labels of the training arrays; None: they are as in the pool
 
 
+Pool = tuple[Examples | np.ndarray, np.ndarray]
+
+
 class Pools(NamedTuple):
     """Flat examples that all runs share, (x, true y) each; a holdout's test examples lie in the training pool."""
 
-    train: tuple[np.ndarray, np.ndarray]
-    test: tuple[np.ndarray, np.ndarray]
+    train: Pool
+    test: Pool
 
 
 class Owned(NamedTuple):
@@ -78,8 +82,8 @@ def split(dataset: Dataset, task: Task, *, seed: int, validation: float) -> Spli
 
 
 def pools(dataset: Dataset, task: Task) -> Pools:
-    train = (dataset.x_train, dataset.y_train)
-    return Pools(train, train if task.test_split == "holdout" else (dataset.x_test, dataset.y_test))
+    train = (pack(dataset.x_train), dataset.y_train)
+    return Pools(train, train if task.test_split == "holdout" else (pack(dataset.x_test), dataset.y_test))
 
 
 def stack(splits: list[Split], like: list[Split] | None = None) -> Tables:
@@ -117,7 +121,7 @@ def _noisy_labels(dataset: Dataset, task: Task, test: list[np.ndarray], seed: in
     )
 
 
-def _held_out(pool: tuple[np.ndarray, np.ndarray], owned: Owned) -> HeldOut:
+def _held_out(pool: Pool, owned: Owned) -> HeldOut:
     return HeldOut(Federation(*pool, owned.index, owned.count), owned.example, owned.owner)
 
 

@@ -10,7 +10,7 @@ import optax
 
 from fedeba_jax import tree
 from fedeba_jax.client_map import map_sum
-from fedeba_jax.local import as_input
+from fedeba_jax.examples import Examples, take
 from fedeba_jax.types import Apply, ClientMap, HeldOut, Mixture, Params, State
 
 
@@ -32,9 +32,9 @@ def score_model(
     example = jnp.concatenate([test.example, jnp.zeros((missing,), test.example.dtype)])
     owner = jnp.concatenate([test.owner, jnp.full((missing,), num_clients, test.owner.dtype)])
 
-    def sums(row: Any, params: Params, x: jax.Array, y: jax.Array) -> Scores:
+    def sums(row: Any, params: Params, x: Examples, y: jax.Array) -> Scores:
         example, owner = row
-        correct, loss = _judge(jax.nn.log_softmax(apply(params, as_input(x[example]))), y[example])
+        correct, loss = _judge(jax.nn.log_softmax(apply(params, take(x, example))), y[example])
         return Scores(*(jax.ops.segment_sum(v, owner, num_clients) for v in (correct, loss)))
 
     rows = (example.reshape(blocks, block), owner.reshape(blocks, block))
@@ -56,10 +56,10 @@ def score_personal(
     federation = test.federation
     capacity = federation.index.shape[1]
 
-    def one(row: Any, server: Any, x: jax.Array, y: jax.Array) -> Scores:
+    def one(row: Any, server: Any, x: Examples, y: jax.Array) -> Scores:
         index, count, client_state = row
         mixture = personalize(server, tree.cast(client_state, jnp.result_type(float)))
-        logits = jax.vmap(apply, in_axes=(0, None))(mixture.params, as_input(x[index]))  # [k, C, classes]
+        logits = jax.vmap(apply, in_axes=(0, None))(mixture.params, take(x, index))  # [k, C, classes]
         log_p = jax.nn.logsumexp(
             jax.nn.log_softmax(logits), axis=0, b=mixture.weights[:, None, None].astype(logits.dtype)
         )

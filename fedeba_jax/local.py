@@ -11,6 +11,7 @@ import optax
 from optax import GradientTransformationExtraArgs as Transform
 
 from fedeba_jax import privacy, tree
+from fedeba_jax.examples import take
 from fedeba_jax.schedules import as_schedule
 from fedeba_jax.types import Apply, Batch, Client, Objective, Params, Scalar, Schedule, Shard
 
@@ -137,7 +138,7 @@ class LocalTraining:
         """How many of the client's examples have each label that the model can predict, [classes] int32."""
         shard, capacity = client.data, client.data.index.shape[0]
         labels, mask = shard.y[shard.index], jnp.arange(capacity) < shard.count
-        num_classes = jax.eval_shape(lambda: self._logits()(params, as_input(shard.x[:1]))).shape[-1]
+        num_classes = jax.eval_shape(lambda: self._logits()(params, take(shard.x, shard.index[:1]))).shape[-1]
         return jax.ops.segment_sum(mask.astype(jnp.int32), labels, num_classes)
 
     def train(
@@ -315,9 +316,4 @@ def private_keys(client: Client, k: Any) -> jax.Array:
 def gather(shard: Shard, position: jax.Array, mask: jax.Array) -> Batch:
     """The examples at these places of a client's shard."""
     row = shard.index[position]
-    return Batch(as_input(shard.x[row]), shard.y[row], mask.astype(jnp.result_type(float)))
-
-
-def as_input(x: jax.Array) -> jax.Array:
-    """Stored bytes as a model takes them: uint8 becomes floats in [0, 1]."""
-    return x.astype(jnp.result_type(float)) / 255 if x.dtype == jnp.uint8 else x
+    return Batch(take(shard.x, row), shard.y[row], mask.astype(jnp.result_type(float)))

@@ -10,6 +10,8 @@ from typing import Annotated, Any, NamedTuple
 
 import jax
 
+from fedeba_jax.examples import Examples
+
 Params = Any  # a pytree of arrays
 Key = jax.Array
 Scalar = jax.Array | float  # a *traced* hyper-parameter: changing its value never recompiles
@@ -72,7 +74,7 @@ class Model(NamedTuple):
 class Federation(NamedTuple):
     """Flat examples, and who owns which: row i of `index` lists client i's, `count[i]` of them."""
 
-    x: jax.Array  # [N, ...] uint8
+    x: Examples  # [N, ...]
     y: jax.Array  # [N, ...]
     index: jax.Array  # type: ignore[assignment]  # [M, C] int32; beyond the count: any valid entry
     count: jax.Array  # type: ignore[assignment]  # [M] int32
@@ -98,7 +100,7 @@ class Sizes(NamedTuple):
 class Shard(NamedTuple):
     """One client's view of the federation: the flat arrays, and its own row of the index."""
 
-    x: jax.Array
+    x: Examples
     y: jax.Array
     index: jax.Array  # type: ignore[assignment]  # [C]
     count: jax.Array  # type: ignore[assignment]  # []

@@ -11,7 +11,6 @@ import pytest
 from fedeba_jax import LocalTraining
 from fedeba_jax.data.federation import index_table
 from fedeba_jax.gradients import chain_rule, proximal
-from fedeba_jax.local import as_input
 from fedeba_jax.objectives import masked_mean
 from fedeba_jax.types import Client, Shard
 
@@ -328,13 +327,6 @@ def test_three_steps_on_a_quadratic(x64, a, b, mu, expected):
     local = LocalTraining(objective=quadratic, learning_rate=0.1, steps=3).with_gradient(proximal(mu))
     delta = local.train(quadratic_client(float(a), float(b)), jnp.asarray(1.0)).delta
     np.testing.assert_allclose(1 + delta, expected, atol=1e-12)
-
-
-def test_bytes_become_numbers_up_to_one_and_floats_stay():
-    np.testing.assert_allclose(as_input(jnp.array([0, 51, 255], jnp.uint8)), [0, 0.2, 1], rtol=1e-6)
-    x = jnp.array([3.0, 400.0])
-    assert as_input(x) is x
-    assert as_input(jnp.array([7], jnp.int32)).dtype == jnp.int32  # tokens
 
 
 def test_the_last_batch_without_batches_is_the_whole_set(x64):

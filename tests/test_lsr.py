@@ -11,7 +11,8 @@ from experiments import hparams, run, tasks
 from experiments.tasks import resolve
 from fedeba_jax import augment
 from fedeba_jax.data.federation import federate
-from fedeba_jax.local import Client, Shard, as_input
+from fedeba_jax.examples import take
+from fedeba_jax.local import Client, Shard
 from fedeba_jax.objectives import cross_entropy, jensen_shannon, lsr, robust_losses
 from fedeba_jax.types import Batch, Model
 from tests.problems import tiny
@@ -284,7 +285,7 @@ def test_the_loss_that_weighs_clients_is_the_robust_loss_of_all_their_data(x64, 
         rows = np.asarray(federation.index[i])[:count]
         slow = 0.0
         for block in np.split(rows, np.arange(4, count, 4)):  # the capacity of 12 in equal blocks of at most 5
-            batch = Batch(as_input(federation.x[block]), federation.y[block], jnp.ones(len(block)))
+            batch = Batch(take(federation.x, block), federation.y[block], jnp.ones(len(block)))
             slow += len(block) / count * twin_objective(numpy, batch, jax.random.key(0), 20, False)
         np.testing.assert_allclose(fast[i], slow, atol=1e-10)
 

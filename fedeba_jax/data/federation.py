@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedeba_jax.examples import pack
 from fedeba_jax.types import Federation, HeldOut
 
 
@@ -25,7 +27,7 @@ def index_table(owned: Sequence[np.ndarray], capacity: int | None = None) -> tup
 def federate(x: np.ndarray, y: np.ndarray, owned: Sequence[np.ndarray]) -> Federation:
     """A federation of flat examples; `owned[i]` lists client i's rows of x and y."""
     table, count = index_table(owned)
-    return Federation(jnp.asarray(x), jnp.asarray(y), jnp.asarray(table), jnp.asarray(count))
+    return Federation(jax.tree.map(jnp.asarray, pack(x)), jnp.asarray(y), jnp.asarray(table), jnp.asarray(count))
 
 
 def flat_list(index: np.ndarray, count: np.ndarray, length: int | None = None) -> tuple[np.ndarray, np.ndarray]:
