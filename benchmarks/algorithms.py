@@ -2,9 +2,10 @@
 
     python -m benchmarks.algorithms --models=mlp
 
-Columns: the round's time; over FedAvg's; over FedAvg's plus the loss evaluations that the method needs; over all of
-its passes (trainings, losses, gradients, as `flops.PROGRAM` has them), each timed alone: 1 means that what the method
-adds at the server is free. --algorithms: all unless given. --out: a JSON file.
+Columns: the round's time; rounds, and examples trained on, a second; the time over FedAvg's; over FedAvg's plus the
+loss evaluations that the method needs; over all of its passes (trainings, losses, gradients, as `flops.PROGRAM` has
+them), each timed alone: 1 means that what the method adds at the server is free. --algorithms: all unless given.
+--out: a JSON file.
 """
 
 from typing import Any
@@ -43,6 +44,7 @@ def measure_model(model: str, names: list[str]) -> tuple[list[dict[str, Any]], d
         ratios[f"{model} {name}: round / its passes"] = against["passes"]
         rows.append({
             "model": model, "algorithm": name, "seconds": float(np.median(taken)),
+            "examples_per_second": works[name].examples / float(np.median(taken)),
             "share": flops.needed(works[name]) / best / float(np.median(taken)),
             "compile_seconds": contestants[name].compile_seconds, "temp_bytes": contestants[name].temp_bytes,
             "passes": passes._asdict(), **{f"over_{key}": value._asdict() for key, value in against.items()},
@@ -58,12 +60,15 @@ def main() -> None:
     measure.warn_if_busy()
     rows: list[dict[str, Any]] = []
     ratios: dict[str, measure.Ratio] = {}
-    headings = ["ms", "/ fedavg", "/ (fedavg + losses)", "/ its passes", "share", "compile s", "temp MB"]
+    headings = [
+        "ms", "rounds/s", "examples/s", "/ fedavg", "/ (fedavg + losses)", "/ its passes", "share", "compile s",
+        "temp MB",
+    ]  # fmt: skip
     for model in FLAGS.models:
         new, found = measure_model(model, names)
         rows, ratios = rows + new, ratios | found
         shown = [
-            [r["algorithm"], f"{r['seconds'] * 1e3:.1f}",
+            [r["algorithm"], f"{r['seconds'] * 1e3:.1f}", f"{1 / r['seconds']:.2f}", f"{r['examples_per_second']:.0f}",
              *(str(measure.Ratio(**r[f"over_{key}"])) for key in ("fedavg", "fedavg_and_losses", "passes")),
              f"{r['share']:.2f}", f"{r['compile_seconds']:.1f}", f"{r['temp_bytes'] / 1e6:.1f}"]
             for r in new

@@ -1,20 +1,19 @@
-"""Where the time of our round goes: a profiler trace, and a table of its parts timed apart."""
+"""Where the time of our round goes: a profiler trace, a table of its operations, and one of its parts timed apart."""
 
 import dataclasses
 from pathlib import Path
 
-import jax
 import numpy as np
 
-from benchmarks import evaluation, flops, limit, measure, overhead
+from benchmarks import evaluation, flops, limit, measure, overhead, tracing
 from benchmarks.work import Work, compile_round, random_data
 
-TRACED_ROUNDS = 3
+SHOWN = 15  # operations
 SERVER = ("averaging", "weights", "gate", "mixing")
 
 
 def profile(work: Work, folder: str) -> None:
-    """Trace a few rounds into FOLDER/MODEL_ALGORITHM, and print the time of the round's parts.
+    """Trace a few rounds into FOLDER/MODEL_ALGORITHM, and print the time of the round's operations and parts.
 
     Parts run as programs of their own (`parts`, `overhead`, `evaluation`), so they need not add up: what is left of the
     round is what only shows in the whole, for instance waiting of one device for another.
@@ -22,9 +21,14 @@ def profile(work: Work, folder: str) -> None:
     data = random_data(work)
     whole = compile_round(work, data)
     place = Path(folder) / f"{work.model}_{work.algorithm}"
-    whole.run(1)
-    with jax.profiler.trace(str(place)):
-        whole.run(TRACED_ROUNDS)
+    traced = tracing.trace(whole, place)
+    busy = sum(operation.seconds for operation in traced)
+    print(f"{work.model} {work.algorithm}; trace: {place} (open it with xprof, or ui.perfetto.dev)")
+    shown = [
+        [o.name, f"{o.times:.0f}", f"{o.seconds / o.times * 1e6:.1f}", f"{100 * o.seconds / busy:.1f} %", o.source]
+        for o in traced[:SHOWN]
+    ]
+    print(measure.table(["operation", "times", "us each", "of all", "what"], shown))
     passes = flops.NEEDED.get(work.algorithm) or flops.PROGRAM[work.algorithm]
     often = {"training": passes.training, "losses": passes.losses, "gradient": passes.gradients, "sampling": 1}
     parts = {
@@ -46,5 +50,4 @@ def profile(work: Work, folder: str) -> None:
         share = f"{done / each / best:.2f}" if done else ""
         rows.append([name, f"{times:g}", f"{each * 1e3:.3f}", f"{100 * times * each / total:.1f} %", share])
     rows.append(["left", "", f"{left * 1e3:.3f}", f"{100 * left / total:.1f} %", ""])
-    print(f"{work.model} {work.algorithm}; trace: {place} (open it with xprof, or ui.perfetto.dev)")
     print(measure.table(["part", "times", "ms each", "of the round", "share of limit"], rows), flush=True)

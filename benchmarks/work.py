@@ -88,6 +88,7 @@ class Compiled(NamedTuple):
     compile_seconds: float
     temp_bytes: int  # what XLA allocates beside arguments and results
     state: Callable[[], State]  # where it has got to
+    text: Callable[[], str]  # XLA's program
 
 
 def random_data(work: Work) -> Data:
@@ -167,7 +168,7 @@ def compile_round(work: Work, data: Data) -> Compiled:
         done += count
         return time.perf_counter() - begun
 
-    return Compiled(run, seconds, compiled.memory_analysis().temp_size_in_bytes, lambda: state)
+    return Compiled(run, seconds, compiled.memory_analysis().temp_size_in_bytes, lambda: state, compiled.as_text)
 
 
 def predict(model: Model, params: Any, images: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The benchmarks measure what they say, on tiny work: turns and ratios, workers, the record and its check."""
 
 import json
+import re
 import types
 
 import jax
@@ -186,9 +187,11 @@ def test_binaries_print_a_table_and_write_rows_and_ratios(name, tmp_path, capsys
     assert "mlp" in capsys.readouterr().out
 
 
-def test_a_profile_is_a_trace_and_a_table_of_parts(tmp_path, capsys):
+def test_a_profile_is_a_trace_and_tables_of_operations_and_parts(tmp_path, capsys):
     with flagsaver.flagsaver(profile=str(tmp_path), algorithms=["fedavg"]):
         round_throughput.main()
     assert list(tmp_path.rglob("*.xplane.pb"))
-    parts = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    shown = capsys.readouterr().out
+    assert re.search(r"f32\[\d+,200\] .*Dense_0/dot_general", shown)  # of the first layer, forward
+    parts = [line.split()[0] for line in shown.splitlines()]
     assert {"round", "training", "averaging", "evaluation", "left"} <= set(parts)
