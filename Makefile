@@ -57,6 +57,7 @@ BENCH = runs/bench
 bench: $(VENV)/.stamp-bench bench-envs  ## every benchmark, peers included (40 minutes; give it an idle machine)
 	$(RUN) -m benchmarks.round_throughput --peers=all --out=$(BENCH)/round_throughput.json
 	$(RUN) -m benchmarks.algorithms --models=mlp --out=$(BENCH)/algorithms.json
+	$(RUN) -m benchmarks.algorithms --models=cnn --repeats=3 --seconds=0.1 --out=$(BENCH)/algorithms_cnn.json
 	$(RUN) -m benchmarks.scaling --models=mlp --algorithms=fedavg --out=$(BENCH)/scaling.json
 	$(RUN) -m benchmarks.sweep --models=mlp --out=$(BENCH)/sweep.json
 	$(RUN) -m benchmarks.evaluation --out=$(BENCH)/evaluation.json
