@@ -20,7 +20,7 @@ from absl import flags
 import fedeba_jax
 from benchmarks import flops, limit, measure, worker
 from benchmarks.peers.protocol import Data
-from benchmarks.work import Work, compile_round, federation_of, make_round, random_data
+from benchmarks.work import Work, compile_round, federation_of, make_round, random_data, several_rounds
 from experiments import cli, common_flags, devices
 from fedeba_jax import client_map as maps
 from fedeba_jax.algorithms.signature import hyperparameters
@@ -48,25 +48,25 @@ def compile_sweep(work: Work, data: Data, settings: int) -> Sweep:
     points = ({h.name: factor * h.default for h in traced}, factor * work.rate, jnp.arange(settings))
     federation = federation_of(data, place)
 
-    def one(point: Any, state: Any, federation: Any, t: Any) -> Any:
+    def one(point: Any, state: Any, federation: Any, first: Any, count: Any) -> Any:
         numbers, rate, seed = point
-        return make_round(dataclasses.replace(work, rate=rate), numbers).function(federation, state, t, seed)
+        made = make_round(dataclasses.replace(work, rate=rate), numbers)
+        return several_rounds(made, federation, state, first, count, seed)
 
     over_runs = devices.by_name(run_map, "run_map")
     state = jax.jit(over_runs(make_round(work).init, in_axes=0), out_shardings=place)(jnp.arange(settings))
-    program = jax.jit(over_runs(one, in_axes=(0, 0, None, None)), donate_argnums=1, out_shardings=place)
+    program = jax.jit(over_runs(one, in_axes=(0, 0, None, None, None)), donate_argnums=1, out_shardings=place)
     points = jax.device_put(points, place)
     begun = time.perf_counter()
-    compiled = program.lower(points, state, federation, np.int32(0)).compile()
+    compiled = program.lower(points, state, federation, np.int32(0), np.int32(1)).compile()
     seconds = time.perf_counter() - begun
     done = 0
 
     def run(count: int) -> float:
         nonlocal state, done
         begun = time.perf_counter()
-        for _ in range(count):
-            state, _ = jax.block_until_ready(compiled(points, state, federation, np.int32(done)))
-            done += 1
+        state, _ = jax.block_until_ready(compiled(points, state, federation, np.int32(done), np.int32(count)))
+        done += count
         return (time.perf_counter() - begun) / settings
 
     return Sweep(run, seconds, compiled.memory_analysis().temp_size_in_bytes, run_map)

@@ -5,6 +5,7 @@ data an argument, diagnostics returned.
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -141,6 +142,16 @@ def federation_of(data: Data, place: Any) -> Federation:
     return jax.device_put(federate(data.x, data.y, list(data.index)), place)
 
 
+def several_rounds(made: Round, federation: Federation, state: State, first: Any, count: Any, seed: Any = 1) -> Any:
+    """State and last diagnostics after rounds first, first + 1, ...; their number may be traced."""
+
+    def one(i: Any, carry: Any) -> Any:
+        return made.function(federation, carry[0], first + i, seed)
+
+    info = tree.zeros_like(jax.eval_shape(made.function, federation, state, first, seed)[1])
+    return jax.lax.fori_loop(0, count, one, (state, info))
+
+
 def compile_round(work: Work, data: Data) -> Compiled:
     """Any number of rounds as one program, its data and first state in place."""
     place = placement(work.client_map)
@@ -148,14 +159,7 @@ def compile_round(work: Work, data: Data) -> Compiled:
     federation = federation_of(data, place)
     state = jax.device_put(made.init(), place)
 
-    def several(federation: Any, state: Any, first: Any, count: Any) -> Any:
-        def one(i: Any, carry: Any) -> Any:
-            return made.function(federation, carry[0], first + i)
-
-        info = tree.zeros_like(jax.eval_shape(made.function, federation, state, first)[1])
-        return jax.lax.fori_loop(0, count, one, (state, info))
-
-    program = jax.jit(several, donate_argnums=1, out_shardings=place)
+    program = jax.jit(functools.partial(several_rounds, made), donate_argnums=1, out_shardings=place)
     begun = time.perf_counter()
     compiled = program.lower(federation, state, np.int32(0), np.int32(1)).compile()
     seconds = time.perf_counter() - begun

@@ -25,6 +25,7 @@ from fedeba_jax import tree
 from fedeba_jax.types import ClientMap
 
 AXIS = "clients"
+WHOLE = PartitionSpec()  # a copy on every device
 Axes = int | Sequence[int | None] | None
 
 
@@ -69,26 +70,21 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
     """
     shards = mesh.devices.size
     axis = mesh.axis_names[0]
+    split = PartitionSpec(axis)
+    to_all = _on_each(mesh, lambda numbers: jax.lax.all_gather(numbers, axis, tiled=True), split)
 
     def transform(function: Callable[..., Any], in_axes: Axes = 0) -> Callable:
         def call(*args: Any) -> Any:
             axes = _axes(in_axes, args)
             count = _length(axes, args)
             args = _pad(axes, args, math.ceil(count / shards) * shards)
-            specs = tuple(PartitionSpec() if a is None else PartitionSpec(axis) for a in axes)
-            body = jax.shard_map(
-                inner(function, in_axes=axes),
-                mesh=mesh, in_specs=specs, out_specs=PartitionSpec(axis), check_vma=False,
-            )  # fmt: skip
-            replies = jax.tree.map(lambda leaf: to_all(leaf) if leaf.ndim == 1 else leaf, body(*args))
+            specs = tuple(WHOLE if a is None else split for a in axes)
+            replies = _on_each(mesh, inner(function, in_axes=axes), specs, split)(*args)
+            replies = jax.tree.map(lambda leaf: to_all(leaf) if leaf.ndim == 1 else leaf, replies)
             return jax.tree.map(lambda leaf: leaf[:count], replies)
 
         return call
 
-    to_all = jax.shard_map(
-        lambda numbers: jax.lax.all_gather(numbers, axis, tiled=True),
-        mesh=mesh, in_specs=PartitionSpec(axis), out_specs=PartitionSpec(), check_vma=False,
-    )  # fmt: skip
     transform.shards, transform.mesh = shards, mesh  # type: ignore[attr-defined]
     return transform
 
@@ -99,10 +95,7 @@ def everywhere(client_map: ClientMap, function: Callable[..., Any]) -> Callable[
     The compiler would split a loop over ten numbers among the devices, and let them wait for each other in each step.
     """
     mesh = getattr(client_map, "mesh", None)
-    if mesh is None:
-        return function
-    whole = PartitionSpec()
-    return jax.shard_map(function, mesh=mesh, in_specs=whole, out_specs=whole, check_vma=False)
+    return function if mesh is None else _on_each(mesh, function, WHOLE)
 
 
 def weighted_sum(client_map: ClientMap, stacked: Any, weights: jax.Array) -> Any:
@@ -116,8 +109,7 @@ def weighted_sum(client_map: ClientMap, stacked: Any, weights: jax.Array) -> Any
         own = jax.lax.dynamic_slice_in_dim(weights, jax.lax.axis_index(axis) * rows, rows)
         return jax.lax.psum(tree.weighted_sum(stacked, own), axis)
 
-    specs = (PartitionSpec(axis), PartitionSpec())
-    return jax.shard_map(total, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)(stacked, weights)
+    return _on_each(mesh, total, (PartitionSpec(axis), WHOLE))(stacked, weights)
 
 
 def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Array, rows: Any, *shared: Any) -> Any:
@@ -157,7 +149,7 @@ def device_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
 
 def replicated(mesh: Mesh) -> NamedSharding:
     """Where shared arrays belong: a copy a device, made once rather than in every call."""
-    return NamedSharding(mesh, PartitionSpec())
+    return NamedSharding(mesh, WHOLE)
 
 
 def auto(backend: str | None = None) -> ClientMap:
@@ -165,6 +157,10 @@ def auto(backend: str | None = None) -> ClientMap:
     if (backend or jax.default_backend()) != "cpu":
         return jax.vmap
     return sharded(device_mesh()) if jax.device_count() > 1 else mapped
+
+
+def _on_each(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any = WHOLE) -> Callable[..., Any]:
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
 def _axes(in_axes: Axes, args: tuple[Any, ...]) -> tuple[int | None, ...]:
