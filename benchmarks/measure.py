@@ -16,7 +16,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks.work import Work
-from benchmarks.worker import PEERS
+from benchmarks.worker import PAUSE, PEERS
 from experiments import run_folder
 
 FLAGS = flags.FLAGS
@@ -27,7 +27,6 @@ flags.DEFINE_list("algorithms", ["fedavg", "fedeba_plus"], "Algorithms.")
 flags.DEFINE_list("peers", ["torch_loop"], f"Libraries to compare with: {', '.join(PEERS)}, or all, or none.")
 flags.DEFINE_float("seconds", 1.0, "Least time of one measurement; what is shorter is repeated to fill it.")
 
-PAUSE = 0.05  # between contestants: idle threads of the last one spin for a while
 Seconds = dict[str, np.ndarray]  # contestant -> seconds a unit of work, [repeats]
 
 

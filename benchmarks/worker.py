@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,9 @@ from experiments.cli import RunError
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENTS = ROOT / ".bench"
+TRIALS = 10  # rounds of each setting of a peer, as far as the time allows
+TRIAL_SECONDS = 20
+PAUSE = 0.05  # between contestants: idle threads of the last one spin for a while
 THREADS = [{"threads": n} for n in sorted({1, len(os.sched_getaffinity(0))})]
 
 
@@ -101,14 +105,21 @@ class Worker:
 
 
 def best(name: str, spec: Spec) -> Worker:
-    """A peer at work, with the setting of its `Entrant` that wins a short trial."""
+    """A peer at work, with the setting of its `Entrant` whose fastest round in a trial is the fastest.
+
+    Several turns: a thread that the system puts on the wrong core makes a setting slow for a while.
+    """
     entrant, python = PEERS[name], python_of(name)
     workers = [Worker(entrant, spec._replace(setting=setting), python) for setting in entrant.settings]
     chosen = workers[0]
     if len(workers) > 1:
-        for worker in workers:
-            worker.run(1)  # warm
-        chosen = min(workers, key=lambda worker: min(worker.run(1) for _ in range(3)))
+        times: dict[Worker, list[float]] = {worker: [worker.run(1)] for worker in workers}  # warms up as well
+        begun = time.perf_counter()
+        while len(times[chosen]) <= TRIALS and time.perf_counter() - begun < TRIAL_SECONDS:
+            for worker in workers:
+                times[worker].append(worker.run(1))
+                time.sleep(PAUSE)
+        chosen = min(workers, key=lambda worker: min(times[worker]))
     for worker in workers:
         if worker is not chosen:
             worker.close()
