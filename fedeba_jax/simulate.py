@@ -14,6 +14,8 @@ from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, HeldOut, I
 
 INIT = 2**32 - 1
 """Folded into a run's key for x_0; its rounds fold in 0, 1, ..."""
+MANY = 2048
+"""Clients beyond which a cohort is not drawn by a permutation of all."""
 
 
 def sizes_of(federation: Federation, init_params: Callable[[Key], Params], cohort_size: int) -> Sizes:
@@ -31,10 +33,16 @@ def sizes_from(init_params: Callable[[Key], Params], num_clients: int, cohort_si
 
 
 def sample(key: Key, sizes: Sizes) -> jax.Array:
-    """Ids of a cohort: uniform without replacement; everybody, in order, at full participation."""
+    """Ids of a cohort: uniform without replacement; everybody, in order, at full participation.
+
+    The head of a permutation, or among many clients, whose sorting would show in a round's time, those with the n
+    largest of M random numbers.
+    """
     if sizes.cohort_size == sizes.num_clients:
         return jnp.arange(sizes.num_clients)
-    return jax.random.permutation(key, sizes.num_clients)[: sizes.cohort_size]
+    if sizes.num_clients <= MANY:
+        return jax.random.permutation(key, sizes.num_clients)[: sizes.cohort_size]
+    return jax.lax.top_k(jax.random.uniform(key, (sizes.num_clients,)), sizes.cohort_size)[1]
 
 
 def stored(state: State, dtype: Any = None) -> State:

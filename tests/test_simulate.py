@@ -15,7 +15,7 @@ import pytest
 import fedeba_jax
 from fedeba_jax import client_map as maps
 from fedeba_jax.local import LocalUpdate
-from fedeba_jax.simulate import evaluate, sample
+from fedeba_jax.simulate import MANY, evaluate, sample
 from fedeba_jax.types import Client, Shard, Sizes
 from fedeba_jax.weights import entropy_based
 from tests.problems import tiny
@@ -188,6 +188,18 @@ def test_a_cohort_has_nobody_twice_and_everybody_at_times():
     assert all(len(set(cohort)) == 3 for cohort in cohorts.tolist())
     taken = np.bincount(cohorts.ravel(), minlength=7)
     assert (abs(taken - 300) < 60).all()  # five standard deviations, and the key is fixed
+
+
+def test_among_many_clients_too():
+    sizes = Sizes(3 * MANY, 5, 1, 1)
+    cohorts = np.asarray(jax.vmap(lambda key: sample(key, sizes))(jax.random.split(jax.random.key(0), 400)))
+    assert cohorts.shape == (400, 5)
+    assert all(len(set(cohort)) == 5 for cohort in cohorts.tolist())
+    assert 0 <= cohorts.min() < 50
+    assert 3 * MANY - 50 < cohorts.max() < 3 * MANY
+    thirds = np.bincount(cohorts.ravel() // MANY)
+    np.testing.assert_allclose(thirds, 2000 / 3, atol=4 * (2000 * 2 / 9) ** 0.5)  # four standard deviations
+    np.testing.assert_allclose(cohorts.mean(0), 1.5 * MANY, rtol=0.12)  # no place in a cohort goes by number
 
 
 def test_full_participation_is_everybody_in_order():
