@@ -54,7 +54,7 @@ bench-envs: .bench/fedjax/.stamp .bench/flower/.stamp .bench/pfl/.stamp  ## envi
 	@touch $@
 
 BENCH = runs/bench
-bench: $(VENV)/.stamp-bench bench-envs  ## every benchmark, peers included (40 minutes; give it an idle machine)
+bench: $(VENV)/.stamp-bench bench-envs  ## every benchmark, peers included (50 minutes; give it an idle machine)
 	$(RUN) -m benchmarks.round_throughput --peers=all --out=$(BENCH)/round_throughput.json
 	$(RUN) -m benchmarks.algorithms --models=mlp --out=$(BENCH)/algorithms.json
 	$(RUN) -m benchmarks.algorithms --models=cnn --repeats=3 --seconds=0.1 --out=$(BENCH)/algorithms_cnn.json
