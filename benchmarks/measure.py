@@ -27,6 +27,7 @@ flags.DEFINE_list("algorithms", ["fedavg", "fedeba_plus"], "Algorithms.")
 flags.DEFINE_list("peers", ["torch_loop"], f"Libraries to compare with: {', '.join(PEERS)}, or all, or none.")
 flags.DEFINE_float("seconds", 1.0, "Least time of one measurement; what is shorter is repeated to fill it.")
 
+BUSY = 0.2  # share of the machine that others may use without a warning
 Seconds = dict[str, np.ndarray]  # contestant -> seconds a unit of work, [repeats]
 
 
@@ -92,9 +93,23 @@ def environment() -> dict[str, Any]:
 
 
 def warn_if_busy() -> None:
-    load = os.getloadavg()[0]
-    if load > 0.5 * len(os.sched_getaffinity(0)):
-        print(f"warning: the machine is busy (load {load:.1f}): absolute times, and ratios to a degree, mean little")
+    if (busy := busy_share()) > BUSY:
+        print(f"warning: the machine is {busy:.0%} busy: absolute times, and ratios to a degree, mean little")
+
+
+def busy_share(seconds: float = 0.5) -> float:
+    """Share of all cores at work in the next moment (Linux); the load average would remember the last benchmark."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+
+    def ticks() -> np.ndarray:
+        return np.array(stat.read_text().split("\n", 1)[0].split()[1:9], float)  # user nice system idle iowait ...
+
+    before = ticks()
+    time.sleep(seconds)
+    used = ticks() - before
+    return float(1 - (used[3] + used[4]) / max(used.sum(), 1))
 
 
 def write(

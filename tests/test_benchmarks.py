@@ -195,3 +195,11 @@ def test_a_profile_is_a_trace_and_tables_of_operations_and_parts(tmp_path, capsy
     assert re.search(r"f32\[\d+,200\] .*Dense_0/dot_general", shown)  # of the first layer, forward
     parts = [line.split()[0] for line in shown.splitlines()]
     assert {"round", "training", "averaging", "evaluation", "left"} <= set(parts)
+
+
+def test_a_busy_machine_is_warned_about(monkeypatch, capsys):
+    assert 0 <= measure.busy_share(0.05) <= 1
+    for share, said in [(0.1, ""), (0.9, "warning: the machine is 90% busy")]:
+        monkeypatch.setattr(measure, "busy_share", lambda share=share: share)
+        measure.warn_if_busy()
+        assert capsys.readouterr().out.startswith(said)
