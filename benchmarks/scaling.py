@@ -4,7 +4,7 @@
 
 Cost should be linear in the cohort and in the steps (time a client and time a step stay), and flat in the number of
 clients. Memory is what XLA allocates for the compiled round beside its arguments (`temp`); with `chunked` it should be
-a chunk's plus the n stacked updates, so `temp - n updates` stays. Every group is interleaved. --out: a JSON file.
+a chunk's plus the n stacked updates, so `temp - n updates` stays. Every group is interleaved, the limit with it. --out: a JSON file.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from benchmarks import measure
+from benchmarks import flops, limit, measure
 from benchmarks.work import Work, compile_round, make_round, random_data
 from experiments import cli, common_flags
 
@@ -54,8 +54,9 @@ def groups(work: Work) -> list[Group]:
 
 def measure_group(group: Group) -> tuple[list[dict[str, Any]], dict[str, measure.Ratio]]:
     compiled = {name: compile_round(work, random_data(work)) for name, work in group.works.items()}
-    seconds = measure.interleaved({name: c.run for name, c in compiled.items()})
-    each = {name: taken / group.size(group.works[name]) for name, taken in seconds.items()}
+    seconds = measure.interleaved({name: c.run for name, c in compiled.items()} | limit.products())
+    best = limit.rate(seconds)
+    each = {name: seconds[name] / group.size(work) for name, work in group.works.items()}
     first = next(iter(each))
     rows, ratios = [], {}
     for name, work in group.works.items():
@@ -66,6 +67,7 @@ def measure_group(group: Group) -> tuple[list[dict[str, Any]], dict[str, measure
         rows.append({
             "group": label, "what": name, "seconds": float(np.median(seconds[name])),
             "seconds_each": float(np.median(each[name])), "over_first": found._asdict(),
+            "share": flops.needed(work) / best / float(np.median(seconds[name])),
             "temp_bytes": compiled[name].temp_bytes, "compile_seconds": compiled[name].compile_seconds,
         })  # fmt: skip
     return rows, ratios
@@ -97,10 +99,10 @@ def main() -> None:
             rows, ratios = rows + new, ratios | found
             shown = [
                 [r["what"], f"{r['seconds'] * 1e3:.1f}", f"{r['seconds_each'] * 1e3:.3f}",
-                 str(measure.Ratio(**r["over_first"])), f"{r['temp_bytes'] / 1e6:.1f}"]
+                 str(measure.Ratio(**r["over_first"])), f"{r['share']:.2f}", f"{r['temp_bytes'] / 1e6:.1f}"]
                 for r in new
             ]  # fmt: skip
-            headings = [new[0]["group"], "ms a round", "ms each", "each / first", "temp MB"]
+            headings = [new[0]["group"], "ms a round", "ms each", "each / first", "share of limit", "temp MB"]
             print(measure.table(headings, shown), flush=True)
         new = memory(work)
         sizes += new
