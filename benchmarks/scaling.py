@@ -4,7 +4,8 @@
 
 Cost should be linear in the cohort and in the steps (time a client and time a step stay), and flat in the number of
 clients. Memory is what XLA allocates for the compiled round beside its arguments (`temp`); with `chunked` it should be
-a chunk's plus the n stacked updates, so `temp - n updates` stays. Every group is interleaved, the limit with it. --out: a JSON file.
+a chunk's plus the n stacked updates, so `temp - n updates` stays. Every group is interleaved, the limit with it.
+--out: a JSON file.
 """
 
 import dataclasses
