@@ -107,7 +107,7 @@ class Worker:
 def best(name: str, spec: Spec) -> Worker:
     """A peer at work, with the setting of its `Entrant` whose fastest round in a trial is the fastest.
 
-    Several turns: a thread that the system puts on the wrong core makes a setting slow for a while.
+    Several turns: PyTorch with two threads is slow for a while at times.
     """
     entrant, python = PEERS[name], python_of(name)
     workers = [Worker(entrant, spec._replace(setting=setting), python) for setting in entrant.settings]
