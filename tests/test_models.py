@@ -161,8 +161,8 @@ def test_initialisation_is_pytorchs():
 def test_logits_by_hand():
     model = mlp((1, 2, 1), 1, hidden=(2,), mean=(0.5,), std=(0.25,))
     params = {
-        "Dense_0": {"kernel": jnp.array([[1.0, -1.0], [2.0, 0.0]]), "bias": jnp.array([0.5, 1.0])},
-        "Dense_1": {"kernel": jnp.array([[3.0], [5.0]]), "bias": jnp.array([-1.0])},
+        "Dense_0": {"kernel": jnp.array([[1.0, 2.0], [-1.0, 0.0]]), "bias": jnp.array([0.5, 1.0])},
+        "Dense_1": {"kernel": jnp.array([[3.0, 5.0]]), "bias": jnp.array([-1.0])},
     }
     # normalised (2, -1); hidden relu(2 - 2 + .5, -2 + 1) = (.5, 0); logit 1.5 - 1
     close(model.apply(params, jnp.array([[[[1.0], [0.25]]]])), jnp.array([[0.5]]))
@@ -195,8 +195,8 @@ def test_cnn_is_the_textbook_network():
             h = lax.reduce_window(y, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
         h = h.reshape(2, -1)
         for name in ("Dense_0", "Dense_1"):
-            h = jnp.maximum(h @ params[name]["kernel"] + params[name]["bias"], 0)
-        return h @ params["Dense_2"]["kernel"] + params["Dense_2"]["bias"]
+            h = jnp.maximum(h @ params[name]["kernel"].T + params[name]["bias"], 0)
+        return h @ params["Dense_2"]["kernel"].T + params["Dense_2"]["bias"]
 
     def run(apply):
         return jax.jit(lambda p: (apply(p, x), jax.grad(lambda p: jnp.sum(apply(p, x) ** 2))(p)))(params)

@@ -24,21 +24,30 @@ def torch_uniform(fan_in: int) -> Initializer:
     return init
 
 
+def transposed(init: Initializer) -> Initializer:
+    """A matrix that `init` draws on its side."""
+    return lambda key, shape, dtype: init(key, shape[::-1], dtype).T
+
+
 def _along_channels(values: jax.Array, ndim: int) -> jax.Array:
     return values.reshape((1,) * (ndim - 1) + (-1,))
 
 
 class Dense(nn.Module):
-    """y = x kernel + bias, started as PyTorch does."""
+    """y = x kernel' + bias, started as PyTorch does.
+
+    The kernel is [out, in], as in PyTorch: its gradient then is the product of matrices that a CPU multiplies fastest.
+    It is drawn as [in, out].
+    """
 
     features: int
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         init = torch_uniform(x.shape[-1])
-        kernel = self.param("kernel", init, (x.shape[-1], self.features), x.dtype)
+        kernel = self.param("kernel", transposed(init), (self.features, x.shape[-1]), x.dtype)
         bias = self.param("bias", init, (self.features,), x.dtype)
-        return x @ kernel + _along_channels(bias, x.ndim)
+        return x @ kernel.T + _along_channels(bias, x.ndim)
 
 
 class ConvReluPool(nn.Module):
