@@ -62,6 +62,7 @@ bench: $(VENV)/.stamp-bench bench-envs  ## every benchmark, peers included (50 m
 	$(RUN) -m benchmarks.sweep --models=mlp --out=$(BENCH)/sweep.json
 	$(RUN) -m benchmarks.evaluation --out=$(BENCH)/evaluation.json
 	$(RUN) -m benchmarks.overhead --out=$(BENCH)/overhead.json
+	$(RUN) -m benchmarks.products --out=$(BENCH)/products.json
 	$(RUN) -m benchmarks.startup --repeats=5 --out=$(BENCH)/startup.json
 
 CHECK = runs/bench-check

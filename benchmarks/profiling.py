@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks import evaluation, flops, limit, measure, overhead, tracing
 from benchmarks.work import Work, compile_round, random_data
 
-SHOWN = 15  # operations
+SHOWN = 25  # operations
 SERVER = ("averaging", "weights", "gate", "mixing")
 
 

@@ -14,9 +14,11 @@ from benchmarks import (
     algorithms,
     check,
     evaluation,
+    flops,
     limit,
     measure,
     overhead,
+    products,
     round_throughput,
     scaling,
     sweep,
@@ -35,7 +37,7 @@ def short_runs(monkeypatch):
     flags.FLAGS(["test"])
     monkeypatch.setattr(measure, "PAUSE", 0)
     monkeypatch.setattr(limit, "SIZE", 64)
-    for module in (algorithms, evaluation, overhead, round_throughput, scaling, sweep):
+    for module in (algorithms, evaluation, overhead, products, round_throughput, scaling, sweep):
         monkeypatch.setattr(module, "common_flags", types.SimpleNamespace(set_up_devices=lambda: None))
     with flagsaver.flagsaver(repeats=1, seconds=0.0, models=["mlp"], peers=["none"]):
         yield
@@ -168,6 +170,7 @@ BINARIES = {
     "sweep": (sweep, {"algorithms": ["fedavg"], "settings": 2}, "mlp fedavg sweep of 2: single / sweep"),
     "evaluation": (evaluation, {}, "mlp evaluation: share of the limit"),
     "overhead": (overhead, {}, None),
+    "products": (products, {"algorithms": ["fedavg"]}, None),
 }
 
 
@@ -185,6 +188,21 @@ def test_binaries_print_a_table_and_write_rows_and_ratios(name, tmp_path, capsys
     assert content["environment"]["machine"]["cores"] >= 1
     assert ratio is None or content["ratios"][ratio]["value"] > 0
     assert "mlp" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedeba_plus"])
+def test_the_products_are_those_that_the_round_needs(algorithm):
+    work = Work("mlp", algorithm, cohort=2 * jax.device_count())
+    done = sum(times * product.operations for product, times in products.of_round(work).items())
+    assert done * jax.device_count() == flops.needed(work)
+
+
+@pytest.mark.parametrize("kind", products.CONTRACTED)
+def test_a_product_has_the_shape_of_its_kind(kind):
+    shapes = products.Product(5, 3, 2, kind).shapes
+    contracted = tuple((dimension,) for dimension in products.CONTRACTED[kind])
+    got = jax.eval_shape(lambda a, b: jax.lax.dot_general(a, b, (contracted, ((), ()))), *map(np.zeros, shapes))
+    assert got.shape == {"forward": (5, 2), "weights": (2, 3), "inputs": (5, 3)}[kind]
 
 
 def test_a_profile_is_a_trace_and_tables_of_operations_and_parts(tmp_path, capsys):
