@@ -71,9 +71,13 @@ NEEDED = {
 the gate one is taken. Shares of the limit rest on this."""
 
 
+def passes_needed(algorithm: str) -> Passes:
+    return NEEDED.get(algorithm) or PROGRAM[algorithm]
+
+
 def needed(work: Work) -> float:
     """Operations that the work needs: those that its share of the limit is reckoned with."""
-    return of_passes(work, NEEDED.get(work.algorithm) or PROGRAM[work.algorithm])
+    return of_passes(work, passes_needed(work.algorithm))
 
 
 def of_passes(work: Work, passes: Passes) -> float:

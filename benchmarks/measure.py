@@ -8,16 +8,17 @@ import datetime
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
 
-from benchmarks.work import Work
+from benchmarks.work import IMAGES, Work
 from benchmarks.worker import PAUSE, PEERS
 from experiments import run_folder
+from fedeba_jax import ALGORITHMS
 
 FLAGS = flags.FLAGS
 WORK_FLAGS = ("models", "algorithms", "clients", "cohort_size", "steps", "batch_size")  # of the work, for `works`
@@ -26,6 +27,22 @@ flags.DEFINE_list("models", ["mlp", "cnn"], "Networks: mlp (28x28, 600 examples 
 flags.DEFINE_list("algorithms", ["fedavg", "fedeba_plus"], "Algorithms.")
 flags.DEFINE_list("peers", ["torch_loop"], f"Libraries to compare with: {', '.join(PEERS)}, or all, or none.")
 flags.DEFINE_float("seconds", 1.0, "Least time of one measurement; what is shorter is repeated to fill it.")
+
+
+
+def _known(flag: str, names: Collection[str]) -> None:
+    """Only these values in a list flag; said when flags are parsed."""
+
+    def check(values: list[str]) -> bool:
+        if unknown := [value for value in values if value not in names]:
+            raise flags.ValidationError(f"{unknown[0]} is not known; choose from {', '.join(names)}")
+        return True
+
+    flags.register_validator(flag, check)
+
+
+_known("models", IMAGES)
+_known("algorithms", ALGORITHMS)
 
 BUSY = 0.2  # share of the machine that others may use without a warning
 Seconds = dict[str, np.ndarray]  # contestant -> seconds a unit of work, [repeats]

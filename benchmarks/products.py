@@ -1,4 +1,4 @@
-"""The matrix products of the MLP's round, each alone: the least time that XLA's libraries leave the round.
+"""The matrix products of the MLP's layers in a round, each alone: the least time that XLA's libraries leave the round.
 
     python -m benchmarks.products --algorithms=fedavg,fedeba_plus
     taskset -c 0 python -m benchmarks.products
@@ -57,7 +57,7 @@ class Product(NamedTuple):
 
 def of_round(work: Work) -> collections.Counter[Product]:
     """How often one device multiplies what in a round of the MLP."""
-    passes = flops.NEEDED.get(work.algorithm) or flops.PROGRAM[work.algorithm]
+    passes = flops.passes_needed(work.algorithm)
     clients = -(-work.cohort // jax.device_count())
     found: collections.Counter[Product] = collections.Counter()
     for examples, times, backward in (
@@ -122,16 +122,18 @@ def main() -> None:
     rounds = {work.algorithm: compile_round(work, data).run for work in works}
     seconds = measure.interleaved({str(p): alone(p) for p in products} | rounds | limit.products())
     best = limit.rate(seconds) / jax.device_count()
-    rows = []
-    for product in products:
-        taken = float(np.median(seconds[str(product)]))
-        often = {work.algorithm: times[work][product] for work in works}
-        share = product.operations / taken / best
-        rows.append({"product": str(product), "times": often, "seconds": taken, "share": share})
+    medians = {name: float(np.median(taken)) for name, taken in seconds.items()}
+    rows = [
+        {
+            "product": str(product), "times": {work.algorithm: times[work][product] for work in works},
+            "seconds": medians[str(product)], "share": product.operations / medians[str(product)] / best,
+        }
+        for product in products
+    ]  # fmt: skip
     totals = {
         work.algorithm: {
-            "products_seconds": sum(n * float(np.median(seconds[str(p)])) for p, n in times[work].items()),
-            "round_seconds": float(np.median(seconds[work.algorithm])),
+            "products_seconds": sum(n * medians[str(product)] for product, n in times[work].items()),
+            "round_seconds": medians[work.algorithm],
         }
         for work in works
     }  # fmt: skip

@@ -29,7 +29,7 @@ def profile(work: Work, folder: str) -> None:
         for o in traced[:SHOWN]
     ]
     print(measure.table(["operation", "times", "us each", "of all", "what"], shown))
-    passes = flops.NEEDED.get(work.algorithm) or flops.PROGRAM[work.algorithm]
+    passes = flops.passes_needed(work.algorithm)
     often = {"training": passes.training, "losses": passes.losses, "gradient": passes.gradients, "sampling": 1}
     parts = {
         name: compile_round(dataclasses.replace(work, algorithm=name), data).run

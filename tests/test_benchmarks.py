@@ -215,6 +215,12 @@ def test_a_profile_is_a_trace_and_tables_of_operations_and_parts(tmp_path, capsy
     assert {"round", "training", "averaging", "evaluation", "left"} <= set(parts)
 
 
+@pytest.mark.parametrize(("flag", "known"), [("models", "mlp, cnn"), ("algorithms", "fedavg, fedsgd")])
+def test_an_unknown_name_is_told_when_flags_are_parsed(flag, known):
+    with pytest.raises(flags.IllegalFlagValueError, match=rf"--{flag}=.*nobody is not known; choose from {known}"):
+        flags.FLAGS(["test", f"--{flag}=nobody"])
+
+
 def test_a_busy_machine_is_warned_about(monkeypatch, capsys):
     assert 0 <= measure.busy_share(0.05) <= 1
     monkeypatch.setattr(measure, "busy_share", lambda: 0.1)
