@@ -23,8 +23,9 @@ test: $(VENV)/.stamp-test  ## the suite (CPU, about 10 minutes on 2 cores)
 test-slow: $(VENV)/.stamp-test  ## the checks that take minutes
 	$(RUN) -m pytest -m slow
 
-lint: $(VENV)/.stamp-test  ## ruff and mypy
+lint: $(VENV)/.stamp-test  ## ruff (checks and format) and mypy
 	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
 data: $(VENV)/.stamp-images  ## fetch a dataset through the package clients: make data DATASET=fashion_mnist

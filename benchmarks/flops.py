@@ -116,9 +116,7 @@ def of_round(work: Work, platform: str | None = None) -> float:
     return of_program(made.function, *made.shapes, platform=platform, trips=made.blocks)
 
 
-def of_program(
-    function: Callable[..., Any], *arguments: Any, platform: str | None = None, trips: int = 1
-) -> float:
+def of_program(function: Callable[..., Any], *arguments: Any, platform: str | None = None, trips: int = 1) -> float:
     """Operations of a call, from its jaxpr without dead code.
 
     Args:

@@ -29,7 +29,6 @@ flags.DEFINE_list("peers", ["torch_loop"], f"Libraries to compare with: {', '.jo
 flags.DEFINE_float("seconds", 1.0, "Least time of one measurement; what is shorter is repeated to fill it.")
 
 
-
 def _known(flag: str, names: Collection[str]) -> None:
     """Only these values in a list flag; said when flags are parsed."""
 

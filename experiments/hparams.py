@@ -20,7 +20,7 @@ CHECKED_ROUNDS = (0, 1, 10, 100, 1000, 10_000)  # where a schedule must keep to 
 
 
 def parse(algorithm: str, text: str, *, flag: str = "--hparams") -> dict[str, Any]:
-    """"tau=0.1,alpha=0.9" as values by name, the rest at its defaults; errors name the flag."""
+    """ "tau=0.1,alpha=0.9" as values by name, the rest at its defaults; errors name the flag."""
     if algorithm not in ALGORITHMS:
         raise ValueError(f"--algorithm={algorithm} is not known; choose one of {', '.join(ALGORITHMS)}")
     known = hyperparameters(ALGORITHMS[algorithm])

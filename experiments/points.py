@@ -76,7 +76,7 @@ def grouped(points: Sequence[Point]) -> list[list[Point]]:
 
 
 def parse_axis(text: str) -> tuple[str, list[str]]:
-    """"tau=0.1,1" as a name and texts of values; a range is written 0.01..10, or 0.01..10:log."""
+    """ "tau=0.1,1" as a name and texts of values; a range is written 0.01..10, or 0.01..10:log."""
     name, equals, values = (part.strip() for part in text.partition("="))
     texts = calls.split(values)
     if not equals or not name or not all(texts):

@@ -42,6 +42,7 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
     In order of accuracy, highest first.
     """
+
     def beaten(i: int) -> bool:
         a, v = points[i]
         return any(b >= a and w <= v and (b > a or w < v) for b, w in points)
@@ -181,9 +182,7 @@ def clients(settings: Sequence[Setting], view: View, out: Path) -> Path:
     chosen, said = best(known, view)
     plt = _pyplot()
     figure, (steps, boxes) = plt.subplots(1, 2, figsize=(11, _height(chosen)), layout="constrained")
-    pooled = [
-        np.sort(np.concatenate([run.client_accuracy[run.shown(view.model)] for run in s.runs])) for s in chosen
-    ]
+    pooled = [np.sort(np.concatenate([run.client_accuracy[run.shown(view.model)] for run in s.runs])) for s in chosen]
     for n, (s, values) in enumerate(zip(chosen, pooled, strict=True)):
         share = np.arange(1, len(values) + 1) / len(values)
         steps.plot(values, share, drawstyle="steps-post", label=s.label, **_line(n))

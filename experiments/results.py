@@ -163,9 +163,7 @@ def group(series: Sequence[Series], model: str = "global") -> list[Setting]:
         if (prediction := kept[0].shown(model)) != model:
             parameters |= {"prediction": prediction}
         label = " ".join([kept[0].algorithm, *(f"{name}={text(value)}" for name, value in parameters.items())])
-        settings.append(
-            Setting(label, kept[0].algorithm, parameters, sorted(kept, key=lambda run: run.seed))
-        )
+        settings.append(Setting(label, kept[0].algorithm, parameters, sorted(kept, key=lambda run: run.seed)))
     order = list(dict.fromkeys(one.algorithm for one in series))
     return sorted(settings, key=lambda s: (order.index(s.algorithm), [sort_key(v) for v in s.parameters.values()]))
 

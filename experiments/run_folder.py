@@ -79,9 +79,7 @@ def client_accuracy(folder: Path) -> dict[str, np.ndarray]:
     """Final accuracy of each client by model, [seeds, clients]."""
     models = {row["model"] for row in read_rows(folder / "evals.jsonl")}
     with np.load(folder / "clients.npz") as arrays:
-        return {
-            name: arrays["accuracy" if name == shown(models) else f"accuracy_{name}"] for name in sorted(models)
-        }
+        return {name: arrays["accuracy" if name == shown(models) else f"accuracy_{name}"] for name in sorted(models)}
 
 
 def environment() -> dict[str, Any]:

@@ -92,8 +92,7 @@ def results_table(rows: dict[str, dict[str, Sequence[float]]], title: str) -> No
     for name, _ in METRICS.values():
         table.add_column(name, justify="right")
     best = {
-        key: (max if key in HIGHER_IS_BETTER else min)(np.mean(row[key]) for row in rows.values())
-        for key in METRICS
+        key: (max if key in HIGHER_IS_BETTER else min)(np.mean(row[key]) for row in rows.values()) for key in METRICS
     }
     for method, row in rows.items():
         cells = []

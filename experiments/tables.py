@@ -61,8 +61,7 @@ def build(settings: Sequence[Setting], title: str, *, model: str, last: int, spl
     taking_part = {id(setting) for setting in comparable(settings)}
     values = {key: [s.values(key, split, model, last) for s in settings] for key in KEYS}
     columns_of_cells = {
-        key: column(values[key], [id(s) in taking_part for s in settings], higher=HIGHER_IS_BETTER[key])
-        for key in KEYS
+        key: column(values[key], [id(s) in taking_part for s in settings], higher=HIGHER_IS_BETTER[key]) for key in KEYS
     }
     rows = [
         Row(setting, _status(setting), {key: cells[i] for key, cells in columns_of_cells.items()})
@@ -96,7 +95,7 @@ def column(values: Sequence[dict[int, float]], taking_part: Sequence[bool], *, h
 
 
 def mark(means: Sequence[float], *, higher: bool) -> list[str]:
-    """"best", "second" or "" for each; equals share a mark, and where all are equal there is none."""
+    """ "best", "second" or "" for each; equals share a mark, and where all are equal there is none."""
     sign = 1 if higher else -1
     levels: list[float] = []
     for value in sorted((sign * m for m in means if not math.isnan(m)), reverse=True):

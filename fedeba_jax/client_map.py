@@ -180,9 +180,7 @@ def _merge(axes: tuple[int | None, ...], row: tuple[Any, ...], args: tuple[Any, 
 
 
 def _over_mapped(axes: tuple[int | None, ...], args: tuple[Any, ...], leaf_function: Callable) -> tuple[Any, ...]:
-    return tuple(
-        arg if a is None else jax.tree.map(leaf_function, arg) for a, arg in zip(axes, args, strict=True)
-    )
+    return tuple(arg if a is None else jax.tree.map(leaf_function, arg) for a, arg in zip(axes, args, strict=True))
 
 
 def _length(axes: tuple[int | None, ...], args: tuple[Any, ...]) -> int:

@@ -175,9 +175,7 @@ class Cohort:
         return reply
 
     def _replies(self, compute: Callable[..., Any], sent: Any) -> Any:
-        return self._map(_reply(compute), in_axes=(0, None, None, None))(
-            self._rows, self.round, self._federation, sent
-        )
+        return self._map(_reply(compute), in_axes=(0, None, None, None))(self._rows, self.round, self._federation, sent)
 
     def _sum(self, compute: Callable[..., Any], weights: jax.Array, sent: Any) -> Any:
         return map_sum(self._map, _reply(compute), weights, self._rows, self.round, self._federation, sent)

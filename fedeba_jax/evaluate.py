@@ -21,9 +21,7 @@ class Scores(NamedTuple):
     loss: jax.Array  # [M]
 
 
-def score_model(
-    apply: Apply, params: Params, test: HeldOut, *, client_map: ClientMap, block: int = 200
-) -> Scores:
+def score_model(apply: Apply, params: Params, test: HeldOut, *, client_map: ClientMap, block: int = 200) -> Scores:
     """Scores of one model for all clients: flat over the test set, then a segment sum by client."""
     num_clients = test.federation.count.shape[0]
     blocks = max(1, math.ceil(test.example.shape[0] / block))
@@ -38,9 +36,7 @@ def score_model(
         return Scores(*(jax.ops.segment_sum(v, owner, num_clients) for v in (correct, loss)))
 
     rows = (example.reshape(blocks, block), owner.reshape(blocks, block))
-    total = map_sum(
-        client_map, sums, jnp.ones((blocks,)), rows, params, test.federation.x, test.federation.y
-    )
+    total = map_sum(client_map, sums, jnp.ones((blocks,)), rows, params, test.federation.x, test.federation.y)
     return _normalise(total, test.federation.count)
 
 

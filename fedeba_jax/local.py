@@ -65,9 +65,7 @@ class LocalTraining:
     steps: int = 10
     epochs: int | None = None
     batch_size: int | None = 50
-    gradient: Transform = dataclasses.field(
-        default_factory=lambda: optax.with_extra_args_support(optax.identity())
-    )
+    gradient: Transform = dataclasses.field(default_factory=lambda: optax.with_extra_args_support(optax.identity()))
     loss_on: str = "full"
     block: int = 600
     reports: tuple[str, ...] = ("delta",)

@@ -33,9 +33,12 @@ def x64():
 def arrays():
     """Nine images and their labels; `tests.tiny_set` writes them as files."""
     rng = np.random.default_rng(0)
-    return {"x_train": rng.integers(0, 256, (6, 4, 5, 1), np.uint8),
-            "y_train": np.array([2, 0, 1, 1, 0, 2], np.uint8),
-            "x_test": rng.integers(0, 256, (3, 4, 5, 1), np.uint8), "y_test": np.array([1, 0, 2], np.uint8)}
+    return {
+        "x_train": rng.integers(0, 256, (6, 4, 5, 1), np.uint8),
+        "y_train": np.array([2, 0, 1, 1, 0, 2], np.uint8),
+        "x_test": rng.integers(0, 256, (3, 4, 5, 1), np.uint8),
+        "y_test": np.array([1, 0, 2], np.uint8),
+    }
 
 
 @pytest.fixture

@@ -235,9 +235,7 @@ def test_state_is_a_fixed_point_of_shapes_and_dtypes(name):
 @every_algorithm
 def test_every_client_is_scored_by_a_global_model_or_by_its_own(name):
     problem = tiny(COHORT)
-    scores = evaluate(
-        made(problem, name), start(name), problem.test, apply=problem.model.apply, client_map=maps.mapped
-    )
+    scores = evaluate(made(problem, name), start(name), problem.test, apply=problem.model.apply, client_map=maps.mapped)
     assert {"global", "personal"} & set(scores)
     for score in scores.values():
         assert score.accuracy.shape == score.loss.shape == (6,)

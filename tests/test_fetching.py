@@ -20,6 +20,7 @@ def apt_that_gives(arrays, calls):
         else:
             assert command == ["dpkg-deb", "-x", "dataset-tiny_1_all.deb", "."]
             write_idx(folder / "usr" / "tiny", arrays, compress=True)
+
     return run
 
 

@@ -103,9 +103,7 @@ def test_extreme_logits_give_finite_losses_and_gradients(mode):
         return jax.value_and_grad(mean, argnums=(0, 1))(z, view)
 
     extreme = [[1e4, -1e4, 0], [-1e4, 1e4, 1e4], [0, 0, 0], [1e30, 0, -1e30]]
-    cases = [
-        (mix, [logits, [1, 2, 3]], [[1, 0, -1], logits]) for mix in (0.0, 0.5, 1 - 1e-7) for logits in extreme
-    ]
+    cases = [(mix, [logits, [1, 2, 3]], [[1, 0, -1], logits]) for mix in (0.0, 0.5, 1 - 1e-7) for logits in extreme]
     results = value_and_grad(*(np.array(part, np.float32) for part in zip(*cases, strict=True)))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(results))
 
@@ -320,9 +318,7 @@ def test_many_numbers_share_a_compilation():
     @jax.jit
     def value(gamma, sharpening, distillation, warmup):
         traces.append(1)
-        objective = lsr(
-            model, ROUNDS, gamma=gamma, sharpening=sharpening, distillation=distillation, warmup=warmup
-        )
+        objective = lsr(model, ROUNDS, gamma=gamma, sharpening=sharpening, distillation=distillation, warmup=warmup)
         return objective(params, batch, jax.random.key(0), jnp.asarray(5), True)
 
     base = (0.4, 0.5, 0.3, 0.2)

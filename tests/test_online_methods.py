@@ -83,9 +83,7 @@ def test_afl_invariants(x64, participation):
 
 def test_afl_with_no_mass_in_the_cohort_is_uniform():
     """Client 2 takes all of lambda, then a cohort without it comes with losses of zero."""
-    weights, _ = play(
-        "afl", [[0.0, 0.0, 50.0]] * 2, cohorts=[[0, 2], [0, 1]], gamma=1.0, participation="full_simplex"
-    )
+    weights, _ = play("afl", [[0.0, 0.0, 50.0]] * 2, cohorts=[[0, 2], [0, 1]], gamma=1.0, participation="full_simplex")
     close(weights, [[0, 0, 1], [0.5, 0.5, 0]])
 
 

@@ -60,8 +60,10 @@ def test_unbalanced_test_examples_by_hand():
     shards = [[0, 1], [2, 3], [4, 5], [6, 7, 8]]
     deal = np.random.default_rng(0).permutation(4)
     split = partition.sharded(train, test, num_clients=2, seed=0)
-    assert [own.tolist() for own in split.test] == [shards[deal[0]] + shards[deal[1]],
-                                                    shards[deal[2]] + shards[deal[3]]]
+    assert [own.tolist() for own in split.test] == [
+        shards[deal[0]] + shards[deal[1]],
+        shards[deal[2]] + shards[deal[3]],
+    ]
 
 
 def test_mnist_clients_are_tested_on_their_own_labels_in_proportion():
@@ -77,8 +79,7 @@ def test_mnist_clients_are_tested_on_their_own_labels_in_proportion():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 4), min_size=12, max_size=80), st.integers(1, 6), st.integers(1, 2),
-       st.integers(0, 99))
+@given(st.lists(st.integers(0, 4), min_size=12, max_size=80), st.integers(1, 6), st.integers(1, 2), st.integers(0, 99))
 def test_shards_are_disjoint_and_equal(labels, num_clients, shards_per_client, seed):
     labels = np.array(labels)
     clients = partition.label_shards(labels, num_clients, seed, shards_per_client)
@@ -151,8 +152,7 @@ def test_dirichlet_with_one_client_gives_it_all():
 
 def test_dirichlet_gives_up_with_a_remedy():
     with pytest.raises(ValueError, match=r"alpha=0.001 .*min_size=100 .*7 tries; raise alpha"):
-        partition.dirichlet(np.zeros(1000, int), num_clients=10, alpha=0.001, seed=0, min_size=100,
-                            max_tries=7)
+        partition.dirichlet(np.zeros(1000, int), num_clients=10, alpha=0.001, seed=0, min_size=100, max_tries=7)
 
 
 def test_dirichlet_test_sets_in_proportion():
@@ -190,20 +190,23 @@ def test_holdout_of_the_papers_shards():
 # Arguments.
 
 
-@pytest.mark.parametrize(("call", "message"), [
-    (lambda y: partition.label_shards(y, 0, 0), "num_clients=0 is less than 1; raise"),
-    (lambda y: partition.label_shards(y, 2, 0, 0), "shards_per_client=0 is less than 1"),
-    (lambda y: partition.label_shards(y, 11, 0), "num_clients=11 .*needs 22 examples.* 20; lower"),
-    (lambda y: partition.label_shards(y[:0], 1, 0), "labels is .*non-empty vector of integers"),
-    (lambda y: partition.label_shards(y / 2, 1, 0), "labels is float64"),
-    (lambda y: partition.sharded(y, y[None], num_clients=2, seed=0), "test_labels is .*1, 20"),
-    (lambda y: partition.dirichlet(y, num_clients=2, alpha=0.0, seed=0), "alpha=0.0 is not a positive"),
-    (lambda y: partition.dirichlet(y, num_clients=2, alpha=np.nan, seed=0), "alpha=nan"),
-    (lambda y: partition.dirichlet(y, num_clients=3, alpha=1.0, seed=0), "min_size=10 .*num_clients=3 "),
-    (lambda y: partition.dirichlet(y, num_clients=-1, alpha=1.0, seed=0), "num_clients=-1"),
-    (lambda y: partition.holdout([y], fraction=1.0, seed=0), "fraction=1.0 is not between 0 and 1"),
-    (lambda y: partition.holdout([y, y[:1]], fraction=0.5, seed=0), r"clients\[1\] has 1 examples"),
-])
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda y: partition.label_shards(y, 0, 0), "num_clients=0 is less than 1; raise"),
+        (lambda y: partition.label_shards(y, 2, 0, 0), "shards_per_client=0 is less than 1"),
+        (lambda y: partition.label_shards(y, 11, 0), "num_clients=11 .*needs 22 examples.* 20; lower"),
+        (lambda y: partition.label_shards(y[:0], 1, 0), "labels is .*non-empty vector of integers"),
+        (lambda y: partition.label_shards(y / 2, 1, 0), "labels is float64"),
+        (lambda y: partition.sharded(y, y[None], num_clients=2, seed=0), "test_labels is .*1, 20"),
+        (lambda y: partition.dirichlet(y, num_clients=2, alpha=0.0, seed=0), "alpha=0.0 is not a positive"),
+        (lambda y: partition.dirichlet(y, num_clients=2, alpha=np.nan, seed=0), "alpha=nan"),
+        (lambda y: partition.dirichlet(y, num_clients=3, alpha=1.0, seed=0), "min_size=10 .*num_clients=3 "),
+        (lambda y: partition.dirichlet(y, num_clients=-1, alpha=1.0, seed=0), "num_clients=-1"),
+        (lambda y: partition.holdout([y], fraction=1.0, seed=0), "fraction=1.0 is not between 0 and 1"),
+        (lambda y: partition.holdout([y, y[:1]], fraction=0.5, seed=0), r"clients\[1\] has 1 examples"),
+    ],
+)
 def test_errors_name_argument_value_and_remedy(call, message):
     with pytest.raises(ValueError, match=message):
         call(np.arange(20) % 2)

@@ -155,9 +155,7 @@ def test_one_client_moves_the_sum_by_no_more_than_the_sensitivity(x64, name, cha
         else:
             others, new_losses, new_sizes = cohort(two)
             opposite = jnp.where(jax.random.bernoulli(two), -deltas[0], others[0])
-            after = total(
-                deltas.at[0].set(opposite), losses.at[0].set(new_losses[0]), sizes.at[0].set(new_sizes[0])
-            )
+            after = total(deltas.at[0].set(opposite), losses.at[0].set(new_losses[0]), sizes.at[0].set(new_sizes[0]))
         return jnp.linalg.norm(after - before) / privacy.sensitivity(limit, most)
 
     ratios = jax.jit(jax.vmap(ratio))(jax.random.split(jax.random.key(0), TRIALS))

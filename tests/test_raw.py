@@ -16,8 +16,10 @@ def test_canonical_order_is_by_md5_of_the_image_then_label():
     y = np.array([1, 0, 0, 2])
     files = {array: [Path(array)] for array in ARRAYS}
     got = canonical(Raw({"x_train": x, "y_train": y, "x_test": x, "y_test": y}, files)).arrays
-    expected = sorted(zip(x.ravel().tolist(), y.tolist(), strict=True),
-                      key=lambda pair: (hashlib.md5(bytes([pair[0]])).digest(), pair[1]))
+    expected = sorted(
+        zip(x.ravel().tolist(), y.tolist(), strict=True),
+        key=lambda pair: (hashlib.md5(bytes([pair[0]])).digest(), pair[1]),
+    )
     assert list(zip(got["x_train"].ravel().tolist(), got["y_train"].tolist(), strict=True)) == expected
     assert got["y_train"].dtype == np.int32
 

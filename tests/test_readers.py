@@ -57,8 +57,12 @@ def test_an_absurd_header_is_refused(data_dir, arrays, shape):
 def cifar(monkeypatch):
     """Ten train images (two a file) and two test images."""
     rng = np.random.default_rng(1)
-    arrays = {"x_train": rng.integers(0, 256, (10, 32, 32, 3), np.uint8), "y_train": np.arange(10) % 2,
-              "x_test": rng.integers(0, 256, (2, 32, 32, 3), np.uint8), "y_test": np.arange(2)}
+    arrays = {
+        "x_train": rng.integers(0, 256, (10, 32, 32, 3), np.uint8),
+        "y_train": np.arange(10) % 2,
+        "x_test": rng.integers(0, 256, (2, 32, 32, 3), np.uint8),
+        "y_test": np.arange(2),
+    }
     monkeypatch.setitem(sources.DATASETS, "cifar10", spec_of(arrays, read=read_cifar10))
     return arrays
 
@@ -68,7 +72,7 @@ def write_sheets(folder, arrays):
 
     folder.mkdir(parents=True)
     for i in range(5):
-        sheet = arrays["x_train"][2 * i: 2 * i + 2].reshape(2, 1024, 3)
+        sheet = arrays["x_train"][2 * i : 2 * i + 2].reshape(2, 1024, 3)
         Image.fromarray(sheet).save(folder / f"data_batch_{i + 1}.png")
     Image.fromarray(arrays["x_test"].reshape(2, 1024, 3)).save(folder / "test_batch.png")
     (folder / "train_lables.json").write_text(json.dumps(arrays["y_train"].tolist()))
@@ -77,6 +81,7 @@ def write_sheets(folder, arrays):
 
 def python2_pickle(x, y):
     """A batch as Python 2 wrote the official ones: protocol 2, byte strings, `numpy.core`."""
+
     def text(value):
         return b"T" + struct.pack("<i", len(value)) + value
 
@@ -84,11 +89,32 @@ def python2_pickle(x, y):
         return b"J" + struct.pack("<i", value)
 
     rows = x.transpose(0, 3, 1, 2).reshape(len(x), -1)
-    array = (b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + number(0) + b"\x85" + text(b"b")
-             + b"\x87R(" + number(1) + number(rows.shape[0]) + number(rows.shape[1]) + b"\x86"
-             + b"cnumpy\ndtype\n" + text(b"u1") + number(0) + number(1) + b"\x87R("
-             + number(3) + text(b"|") + b"NNN" + number(-1) + number(-1) + number(0) + b"tb"
-             + b"\x89" + text(rows.tobytes()) + b"tb")
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n"
+        + number(0)
+        + b"\x85"
+        + text(b"b")
+        + b"\x87R("
+        + number(1)
+        + number(rows.shape[0])
+        + number(rows.shape[1])
+        + b"\x86"
+        + b"cnumpy\ndtype\n"
+        + text(b"u1")
+        + number(0)
+        + number(1)
+        + b"\x87R("
+        + number(3)
+        + text(b"|")
+        + b"NNN"
+        + number(-1)
+        + number(-1)
+        + number(0)
+        + b"tb"
+        + b"\x89"
+        + text(rows.tobytes())
+        + b"tb"
+    )
     labels = b"](" + b"".join(map(number, y.tolist())) + b"e"
     return b"\x80\x02}(" + text(b"data") + array + text(b"labels") + labels + b"u."
 

@@ -96,9 +96,7 @@ def test_entropy_weights_golden_and_limits():
 # Vectors of FedAvg, FedSGD and FedProx.
 
 
-@pytest.mark.parametrize(
-    ("weighting", "expected"), [("uniform", (1.0, 1.93333333)), ("examples", (0.96, 1.78))]
-)
+@pytest.mark.parametrize(("weighting", "expected"), [("uniform", (1.0, 1.93333333)), ("examples", (0.96, 1.78))])
 def test_fedavg_vector(weighting, expected):
     deltas = np.array([(-0.1, 0.2), (0.3, 0.0), (-0.2, -0.4)])
     trace = fedavg(linear(-deltas, (10, 30, 60), rate=1.0), weighting=weighting)

@@ -184,9 +184,7 @@ def heard(server, state, ids, deltas, weights=None, local=LOCAL, round_=0):
     ids, deltas = jnp.asarray(ids), jnp.asarray(deltas, jnp.result_type(float))
     weights = jnp.full((len(ids),), 1 / len(ids)) if weights is None else jnp.asarray(weights)
     examples = jnp.asarray(COUNTS)[ids]
-    cohort = types.SimpleNamespace(
-        id=ids, size=len(ids), round=round_, num_examples=examples, sum=tree.weighted_sum
-    )
+    cohort = types.SimpleNamespace(id=ids, size=len(ids), round=round_, num_examples=examples, sum=tree.weighted_sum)
     state, v = server.receive(state, deltas, weights, cohort, local)
     return v, server.descend(state, v)
 

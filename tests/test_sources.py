@@ -66,8 +66,12 @@ def test_raw_files_come_before_the_system_folder_and_tries_are_logged(data_dir, 
     write_idx(data_dir.parent / "system", arrays)
     lines = []
     sources.load("tiny", data_dir, log=lines.append)
-    assert lines == ["tiny: cache: none", "tiny: raw files: none", "tiny: prepared tfds: none",
-                     f"tiny: read from system folder {data_dir.parent / 'system'}"]
+    assert lines == [
+        "tiny: cache: none",
+        "tiny: raw files: none",
+        "tiny: prepared tfds: none",
+        f"tiny: read from system folder {data_dir.parent / 'system'}",
+    ]
     write_idx(data_dir.parent / "both" / "tiny", arrays)
     assert sources.load("tiny", data_dir.parent / "both").source == "raw files"
 
@@ -114,18 +118,28 @@ def test_the_registry_is_whole(name):
     assert set(spec.md5) == set(ARRAYS)
     assert all(len(md5) == 32 for md5 in spec.md5.values())
     assert (sum(spec.train_counts), sum(spec.test_counts)) == {
-        "fashion_mnist": (60000, 10000), "mnist": (60000, 10000), "cifar10": (50000, 10000),
-        "fashion_mnist_mini": (10000, 2000)}[name]
+        "fashion_mnist": (60000, 10000),
+        "mnist": (60000, 10000),
+        "cifar10": (50000, 10000),
+        "fashion_mnist_mini": (10000, 2000),
+    }[name]
 
 
-@pytest.mark.parametrize(("arguments", "code", "out", "err"), [
-    (["--dataset=fashion_mnist_mini"], 0, "ok, 10 classes, source: embedded", ""),
-    (["--dataset=imagenet"], 2, "", "error: unknown dataset 'imagenet'"),
-    ([], 2, "", "error: --dataset is not set"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "code", "out", "err"),
+    [
+        (["--dataset=fashion_mnist_mini"], 0, "ok, 10 classes, source: embedded", ""),
+        (["--dataset=imagenet"], 2, "", "error: unknown dataset 'imagenet'"),
+        ([], 2, "", "error: --dataset is not set"),
+    ],
+)
 def test_the_fetch_binary(arguments, code, out, err):
-    done = subprocess.run([sys.executable, "-m", "experiments.fetch", *arguments], capture_output=True,
-                          text=True, cwd=Path(__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.fetch", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    )
     assert done.returncode == code, done.stderr
     assert out in done.stdout
     assert err in done.stderr

@@ -105,9 +105,7 @@ def drawn(problem, key, epochs=None):
     over_clients = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))
     clients = range(problem.sizes.num_clients)
     position, mask, steps = jax.tree.map(np.asarray, jax.jit(over_clients)(np.arange(ROUNDS), np.array(clients)))
-    return [
-        {i: [position[t, i, k][mask[t, i, k]] for k in range(steps[t, i])] for i in clients} for t in range(ROUNDS)
-    ]
+    return [{i: [position[t, i, k][mask[t, i, k]] for k in range(steps[t, i])] for i in clients} for t in range(ROUNDS)]
 
 
 def as_twin_problem(problem, key, cohorts, epochs=None):

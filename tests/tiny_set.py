@@ -10,8 +10,7 @@ import numpy as np
 from fedeba_jax.data.raw import ARRAYS, Raw, Spec, canonical
 from fedeba_jax.data.readers import read_idx
 
-IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
-       "t10k-labels-idx1-ubyte")
+IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
 def idx_bytes(array):

