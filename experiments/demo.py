@@ -1,45 +1,44 @@
 """FedAvg against FedEBA+ and Prac-FedEBA+ on embedded images: a fairness table and a picture (`make demo`).
 
-A demo that is in --out (default runs/demo) is replaced.
+Stopped, it is resumed by the same command; a demo that is whole is shown again. --overwrite trains anew.
 """
 
 from pathlib import Path
 
 from absl import flags
 
-from experiments import cli, common_flags, hparams, plots, run, show
+from experiments.command import cli, grids
+from experiments.command import flags as common_flags
+from experiments.execution import session
+from experiments.execution.progress import Bar
+from experiments.reporting import loading, pictures, summary, tables
 
 FLAGS = flags.FLAGS
-for _flag in ("algorithm", "seeds", "rounds", "out"):
+for _flag in ("algorithm", "seeds", "rounds", "out", "overwrite"):
     flags.declare_key_flag(_flag)
 
 TASK = "fashion_mnist_mini_mlp"
-DEFAULTS = {"algorithm": ["fedavg", "fedeba_plus", "prac_fedeba_plus"], "seeds": ["0", "1"], "out": "runs/demo"}
+DEFAULTS = {"algorithm": "fedavg,fedeba_plus,prac_fedeba_plus", "seeds": "0,1", "out": "runs/demo"}
 
 
 def main() -> None:
-    common_flags.set_up_devices()
-    for name, value in DEFAULTS.items():
-        if not FLAGS[name].present:
-            FLAGS[name].value = value
-    task = common_flags.checked_task(TASK, {"rounds": FLAGS.rounds})
-    seeds = common_flags.seeds()
-    chosen = {name: run.Settings(name, hparams.parse(name, ""), TASK, task, seeds) for name in FLAGS.algorithm}
+    session.set_up()
+    changes = {} if FLAGS.rounds is None else {"rounds": FLAGS.rounds}
+    asked = grids.make(FLAGS.algorithm, [{}], task_name=TASK, changes=changes, seeds=common_flags.seeds())
+    task, out, seeds = asked[0].task, Path(FLAGS.out), ", ".join(FLAGS.seeds)
     print(
         f"{task.dataset}: {task.clients} clients with {task.shards_per_client} label shards each, "
-        f"{task.cohort_size} sampled a round, {task.rounds} rounds, seeds {', '.join(FLAGS.seeds)}"
+        f"{task.cohort_size} sampled in each round, {task.rounds} rounds, seeds {seeds}"
     )
-    results, rows = {}, {}
-    for name, settings in chosen.items():
-        results[name] = run.train(settings, Path(FLAGS.out) / name, overwrite=True, plot=False)
-        rows |= show.both_ways(name, results[name].recent)
-    show.results_table(
-        rows,
-        f"{TASK}, seeds {', '.join(FLAGS.seeds)}: mean of the last {run.LAST} evaluations; lower variance is fairer",
-    )
-    folders = {name: result.folder for name, result in results.items()}
-    plots.compare(folders, Path(FLAGS.out) / "demo.png", f"{TASK}, test data, seeds {', '.join(FLAGS.seeds)}")
+    session.run(asked, out, Bar("demo"), only_these=True)
+    summary.write(out)
+    settings = loading.group(loading.load([out]), model=None)
+    averaged = summary.most_averaged(settings)
+    title = f"{TASK}, seeds {seeds}: mean of the last {averaged} evaluations; lower variance is fairer"
+    tables.show(tables.build(settings, title, model=None, keys=loading_keys()))
+    pictures.write_overview(settings, f"{TASK}, test data, seeds {seeds}", out / "demo.png")
 
 
 if __name__ == "__main__":
+    common_flags.set_defaults(DEFAULTS)
     cli.run(main)

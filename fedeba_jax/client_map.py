@@ -1,7 +1,7 @@
 """How the client axis runs: values with the type of `jax.vmap`.
 
 Which to use: `jax.vmap` on a GPU or TPU; `chunked(size)` there when a cohort does not fit the memory;
-on a CPU `sharded(mesh, mapped)`, one host device a core, each with its clients one at a time, which
+on a CPU `sharded(mesh, mapped)`, one host device per core, each with its clients one at a time, which
 keeps a client's model in the cache; `mapped` for the least memory. The run axis of a sweep takes the
 same values. All give the same results; algorithms cannot tell them apart.
 
@@ -9,7 +9,7 @@ Wait (`jax.block_until_ready`) for a program with a sharded map before you start
 the devices of a CPU share one pool of threads, and many programs at once can hold all of them while each waits for its
 other half.
 
-Arguments are mapped over axis 0 or, with `in_axes` None, shared; `in_axes` has an entry an argument.
+Arguments are mapped over axis 0 or, with `in_axes` None, shared; `in_axes` has one entry per argument.
 """
 
 import math
@@ -68,7 +68,7 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
     Results stay where they were made, but for single numbers (a row's loss), which go to every device at once: the
     compiler would divide what is computed from them among the devices, and let them wait for each other in each sum.
     """
-    shards = mesh.devices.size
+    devices = mesh.devices.size
     axis = mesh.axis_names[0]
     split = PartitionSpec(axis)
     to_all = _on_each(mesh, lambda numbers: jax.lax.all_gather(numbers, axis, tiled=True), split)
@@ -77,7 +77,7 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
         def call(*args: Any) -> Any:
             axes = _axes(in_axes, args)
             count = _length(axes, args)
-            args = _pad(axes, args, math.ceil(count / shards) * shards)
+            args = _pad(axes, args, math.ceil(count / devices) * devices)
             specs = tuple(WHOLE if a is None else split for a in axes)
             replies = _on_each(mesh, inner(function, in_axes=axes), specs, split)(*args)
             replies = jax.tree.map(lambda leaf: to_all(leaf) if leaf.ndim == 1 else leaf, replies)
@@ -85,7 +85,7 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
 
         return call
 
-    transform.shards, transform.mesh = shards, mesh  # type: ignore[attr-defined]
+    transform.mesh = mesh  # type: ignore[attr-defined]
     return transform
 
 
@@ -119,7 +119,8 @@ def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Ar
     accumulate one row after the other, so a row should be work enough for the device (a client's whole
     data, a block of test examples).
     """
-    groups = getattr(client_map, "shards", 1)
+    mesh = getattr(client_map, "mesh", None)
+    groups = 1 if mesh is None else mesh.devices.size
     count = weights.shape[0]
     padded = math.ceil(count / groups) * groups
     weights = jnp.concatenate([weights, jnp.zeros((padded - count,), weights.dtype)])
@@ -148,7 +149,7 @@ def device_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """Where shared arrays belong: a copy a device, made once rather than in every call."""
+    """Where shared arrays belong: one copy on each device, made once rather than in every call."""
     return NamedSharding(mesh, WHOLE)
 
 

@@ -1,26 +1,28 @@
 """The sampled clients of a round, and the only door to their data.
 
-`ask` sends something down to every client, lets it compute, and brings the replies up; what passes
-is counted from the shapes of the trees themselves:
-
-- a tree that was sent down already in this round (the same arrays, as x_t) is not sent again;
-- a reply counts what it holds; fields that are None are not there, and what is `Private` is not sent;
-- an exchange with `when` false costs nothing, nor does sending on what it would have brought;
-- an *exchange* is an ask whose reply holds as many numbers as the model or more.
+`ask` sends something down to every client, lets it compute, and brings the replies up. What passes is counted
+(`fedeba_jax.traffic`).
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
 from fedeba_jax.client_map import everywhere, map_sum, weighted_sum
-from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, Private, Scalar, Shard
+from fedeba_jax.traffic import Gate, Traffic
+from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, LocalData, Private
 
-Gate = bool | jax.Array
+
+class Judged(NamedTuple):
+    """What a server makes of the numbers that it was told, before it asks for more (`Cohort.ask_then_sum`)."""
+
+    weights: jax.Array  # [n]
+    when: jax.Array  # whether it asks for more
+    findings: Any = ()  # what else it found out
 
 
 class Cohort:
@@ -44,13 +46,7 @@ class Cohort:
         self._rows = (id, client_keys, state)
         self._federation = federation
         self._map = client_map
-        self._model_size = model_size
-        self._sent: dict[int, tuple[jax.Array, Scalar]] = {}  # leaf -> how far it was sent (0, 1 or traced)
-        self._gates: dict[int, tuple[jax.Array, Gate]] = {}  # reply leaf -> the `when` of its exchange
-        self._traffic: Info = {
-            name: jnp.zeros((), jnp.int32)
-            for name in ("floats_down", "bytes_down", "floats_up", "bytes_up", "exchanges")
-        }
+        self._traffic = Traffic(model_size)
 
     @property
     def size(self) -> int:
@@ -59,12 +55,12 @@ class Cohort:
     @property
     def num_examples(self) -> jax.Array:
         """N_i of the cohort's clients, [n]: known to the server from enrolment."""
-        return self._federation.count[self.id]
+        return self._federation.num_examples[self.id]
 
     @property
     def traffic(self) -> Info:
         """Numbers and bytes, down and up, of *one client*, and exchanges, so far in this round."""
-        return self._traffic
+        return self._traffic.totals
 
     def ask(self, compute: Callable[..., Any], *broadcast: Any, when: Gate = True, **context: Any) -> Any:
         """Every client's `compute(client, *broadcast, **context)`, stacked [n, ...].
@@ -102,40 +98,44 @@ class Cohort:
         self,
         number: Callable[..., Any],
         both: Callable[..., Any],
-        weigh: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
+        judge: Callable[[jax.Array], Judged],
         *broadcast: Any,
         likely: Gate,
-    ) -> tuple[jax.Array, Any]:
+    ) -> tuple[jax.Array, Judged, Any]:
         """`ask` for numbers, then, where these call for it, `ask_sum` for vectors weighted by them.
 
         Two exchanges, counted as such. Where the second is likely, clients compute for both in one pass over their
-        data; a guess decides over time and rounding, nothing else.
+        data; a wrong guess costs time and changes rounding, nothing else.
 
         Args:
           number: a client's number.
           both: the same number and the client's vector.
-          weigh: all numbers [n] -> weights [n], and whether the vectors are asked for.
+          judge: all numbers [n] -> weights [n], and whether the vectors are asked for.
           *broadcast: what is sent down.
           likely: a guess of the latter; False if `number` is cheaper than a pass or not that of `both`.
+
+        Returns:
+          The numbers, what was judged of them, and the weighted sum (zeros if it was not asked for).
         """
 
-        def together(sent: Any) -> tuple[jax.Array, Any, jax.Array]:
+        def together(sent: Any) -> tuple[jax.Array, Judged, Any]:
             numbers, vectors = self._replies(both, sent)
-            weights, when = weigh(numbers)
-            return numbers, _if(when, lambda vectors: self.sum(vectors, weights), vectors), when
+            judged = judge(numbers)
+            total = _if(judged.when, lambda vectors: self.sum(vectors, judged.weights), vectors)
+            return numbers, judged, total
 
-        def apart(sent: Any) -> tuple[jax.Array, Any, jax.Array]:
+        def apart(sent: Any) -> tuple[jax.Array, Judged, Any]:
             numbers = self._replies(number, sent)
-            weights, when = weigh(numbers)
-            vector = functools.partial(self._sum, lambda *args: both(*args)[1], weights)
-            return numbers, _if(when, vector, sent), when
+            judged = judge(numbers)
+            vector = functools.partial(self._sum, lambda *args: both(*args)[1], judged.weights)
+            return numbers, judged, _if(judged.when, vector, sent)
 
         sent: Any = (broadcast, {})
         one_pass = likely if isinstance(likely, bool) else _if_batched_true(likely)
-        numbers, total, when = _either(one_pass, together, apart, sent)
-        self._count(sent, numbers, True, replies=self.size)
-        self._count(sent, total, when, replies=1)
-        return numbers, total
+        numbers, judged, total = _either(one_pass, together, apart, sent)
+        self._traffic.count(sent, numbers, True, replies=self.size)
+        self._traffic.count(sent, total, judged.when, replies=1)
+        return numbers, judged, total
 
     def sum(self, replies: Any, weights: jax.Array) -> Any:
         """sum_i weights_i replies_i of stacked replies [n, ...], or of what was made from them row by row."""
@@ -144,8 +144,7 @@ class Cohort:
     def derived(self, function: Callable[[Any], Any], reply: Any) -> Any:
         """function(reply), one leaf for each: sending it on costs nothing where the reply's exchange did not happen."""
         made = function(reply)
-        for new, leaf in zip(jax.tree.leaves(made), jax.tree.leaves(reply), strict=True):
-            self._gates[id(new)] = (new, self._gates[id(leaf)][1])
+        self._traffic.inherit(made, reply)
         return made
 
     def at_server(self, compute: Callable[..., Any], *args: Any) -> Any:
@@ -171,7 +170,7 @@ class Cohort:
         sent_up = jax.tree.map(lambda part: None if _stays(part) else part, reply, is_leaf=_stays)
         if not private and tree.size(sent_up) < tree.size(reply):
             raise ValueError("Private state needs an ask without `when`: a closed gate would zero it, ask_sum mix it")
-        self._count(sent, sent_up, when, replies=replies, alongside=alongside)
+        self._traffic.count(sent, sent_up, when, replies=replies, alongside=alongside)
         return reply
 
     def _replies(self, compute: Callable[..., Any], sent: Any) -> Any:
@@ -180,36 +179,13 @@ class Cohort:
     def _sum(self, compute: Callable[..., Any], weights: jax.Array, sent: Any) -> Any:
         return map_sum(self._map, _reply(compute), weights, self._rows, self.round, self._federation, sent)
 
-    def _count(self, sent: Any, reply: Any, when: Gate, *, replies: int, alongside: bool = False) -> None:
-        down_floats, down_bytes = [], []
-        for leaf in jax.tree.leaves(sent):
-            leaf_when = self._gates.get(id(leaf), (leaf, True))[1]
-            now = _both(when, leaf_when)
-            before = self._sent.get(id(leaf), (leaf, 0))[1]
-            self._sent[id(leaf)] = (leaf, _larger(before, now))
-            new = _larger(before, now) - before
-            down_floats.append(new * jnp.size(leaf))
-            down_bytes.append(new * jnp.size(leaf) * jnp.result_type(leaf).itemsize)
-        for leaf in jax.tree.leaves(reply):
-            self._gates[id(leaf)] = (leaf, when)
-        is_open = _number(when)
-        up = tree.size(reply) // replies
-        passed = {
-            "floats_down": sum(down_floats),
-            "bytes_down": sum(down_bytes),
-            "floats_up": is_open * up,
-            "bytes_up": is_open * (tree.num_bytes(reply) // replies),
-            "exchanges": is_open * int(up >= self._model_size and not alongside),
-        }
-        self._traffic = {name: self._traffic[name] + amount for name, amount in passed.items()}
-
 
 def _reply(compute: Callable[..., Any]) -> Callable[..., Any]:
     """`compute` as a function of a client's row, the round, the federation and what was sent."""
 
     def function(row: Any, round_: jax.Array, federation: Federation, sent: Any) -> Any:
         id_, key, state = row
-        data = Shard(federation.x, federation.y, federation.index[id_], federation.count[id_])
+        data = LocalData(federation.x, federation.y, federation.rows[id_], federation.num_examples[id_])
         broadcast, context = sent
         return compute(Client(id_, key, data, state, round_), *broadcast, **context)
 
@@ -240,15 +216,3 @@ def _(axis_size: int, in_batched: list[bool], gate: jax.Array) -> tuple[jax.Arra
 
 def _stays(part: Any) -> bool:
     return isinstance(part, Private)
-
-
-def _number(gate: Gate) -> Any:
-    return int(gate) if isinstance(gate, bool) else jnp.asarray(gate, jnp.int32)
-
-
-def _both(a: Gate, b: Gate) -> Any:
-    return _number(a) * _number(b)
-
-
-def _larger(a: Any, b: Any) -> Any:
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)

@@ -1,7 +1,6 @@
 """Scores of all clients on their own held-out data: of a shared model, or of each client's own."""
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +10,7 @@ import optax
 from fedeba_jax import tree
 from fedeba_jax.client_map import map_sum
 from fedeba_jax.examples import Examples, take
-from fedeba_jax.types import Apply, ClientMap, HeldOut, Mixture, Params, State
+from fedeba_jax.types import Algorithm, Apply, ClientMap, HeldOut, Params, Personalize, State
 
 
 class Scores(NamedTuple):
@@ -21,9 +20,25 @@ class Scores(NamedTuple):
     loss: jax.Array  # [M]
 
 
+def score(algorithm: Algorithm, state: State, test: Any, *, apply: Apply, client_map: ClientMap) -> Any:
+    """Scores by model name: of the algorithm's models, and of each client's own prediction as "personal" if it has one.
+
+    `test` is a `HeldOut`; of several by name, the scores are by that name first.
+    """
+    if isinstance(test, dict):
+        return {name: score(algorithm, state, held, apply=apply, client_map=client_map) for name, held in test.items()}
+    scores = {
+        name: score_model(apply, params, test, client_map=client_map)
+        for name, params in algorithm.models(state).items()
+    }
+    if algorithm.personalize is not None:
+        scores["personal"] = score_personal(apply, algorithm.personalize, state, test, client_map=client_map)
+    return scores
+
+
 def score_model(apply: Apply, params: Params, test: HeldOut, *, client_map: ClientMap, block: int = 200) -> Scores:
     """Scores of one model for all clients: flat over the test set, then a segment sum by client."""
-    num_clients = test.federation.count.shape[0]
+    num_clients = test.federation.num_examples.shape[0]
     blocks = max(1, math.ceil(test.example.shape[0] / block))
     block = math.ceil(test.example.shape[0] / blocks)
     missing = blocks * block - test.example.shape[0]
@@ -37,12 +52,12 @@ def score_model(apply: Apply, params: Params, test: HeldOut, *, client_map: Clie
 
     rows = (example.reshape(blocks, block), owner.reshape(blocks, block))
     total = map_sum(client_map, sums, jnp.ones((blocks,)), rows, params, test.federation.x, test.federation.y)
-    return _normalise(total, test.federation.count)
+    return _normalise(total, test.federation.num_examples)
 
 
 def score_personal(
     apply: Apply,
-    personalize: Callable[[Any, Any], Mixture],
+    personalize: Personalize,
     state: State,
     test: HeldOut,
     *,
@@ -50,21 +65,21 @@ def score_personal(
 ) -> Scores:
     """Scores of each client's own prediction (`Algorithm.personalize`) on its own held-out data."""
     federation = test.federation
-    capacity = federation.index.shape[1]
+    capacity = federation.rows.shape[1]
 
     def one(row: Any, server: Any, x: Examples, y: jax.Array) -> Scores:
-        index, count, client_state = row
+        own, count, client_state = row
         mixture = personalize(server, tree.cast(client_state, jnp.result_type(float)))
-        logits = jax.vmap(apply, in_axes=(0, None))(mixture.params, take(x, index))  # [k, C, classes]
+        logits = jax.vmap(apply, in_axes=(0, None))(mixture.params, take(x, own))  # [k, C, classes]
         log_p = jax.nn.logsumexp(
             jax.nn.log_softmax(logits), axis=0, b=mixture.weights[:, None, None].astype(logits.dtype)
         )
         mask = jnp.arange(capacity) < count
-        return Scores(*(jnp.where(mask, v, 0).sum() for v in _judge(log_p, y[index])))
+        return Scores(*(jnp.where(mask, v, 0).sum() for v in _judge(log_p, y[own])))
 
-    rows = (federation.index, federation.count, state.clients)
+    rows = (federation.rows, federation.num_examples, state.clients)
     total = client_map(one, in_axes=(0, None, None, None))(rows, state.server, federation.x, federation.y)
-    return _normalise(total, federation.count)
+    return _normalise(total, federation.num_examples)
 
 
 def _judge(log_p: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:

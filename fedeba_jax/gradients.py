@@ -5,7 +5,6 @@ there), `anchor` (the model the round began with, unless the algorithm names ano
 (this client's number of local steps) and what the algorithm sends along as context.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,7 +15,9 @@ from fedeba_jax import tree
 from fedeba_jax.types import Params, Scalar
 
 
-def _stateless(function: Any) -> Transform:
+def stateless(function: Any) -> Transform:
+    """A transformation `function(gradient, params, **context)` without a memory."""
+
     def update(gradient: Params, state: Any, params: Params = None, **context: Any) -> tuple[Params, Any]:
         return function(gradient, params, **context), state
 
@@ -39,31 +40,7 @@ def blend(fair_scale: Scalar | None = None) -> Transform:
         c = 1.0 / num_steps if fair_scale is None else fair_scale
         return tree.add(tree.scale(1 - weight, gradient), tree.scale(weight * c, target))
 
-    return _stateless(function)
-
-
-def tied(projection: Params, slope: Callable[[jax.Array], jax.Array]) -> Transform:
-    """grad - P' slope(w - P z): lp-proj's tie of the local model z to w, the context's `shared`.
-
-    Args:
-      projection: P, a stack of trees like z.
-      slope: the derivative of the tie, of w - P z.
-    """
-
-    def function(gradient: Params, params: Params, *, shared: jax.Array, **_: Any) -> Params:
-        away = slope(shared - tree.products(projection, params))
-        return tree.subtract(gradient, tree.weighted_sum(projection, away))
-
-    return _stateless(function)
-
-
-def chain_rule(outer: Callable[[jax.Array], jax.Array]) -> Transform:
-    """outer'(F) grad F: the step minimises outer(F), F the loss of the whole batch, however it is cut into blocks."""
-
-    def function(gradient: Params, params: Params, *, value: jax.Array, **_: Any) -> Params:
-        return tree.scale(jax.grad(outer)(value), gradient)
-
-    return _stateless(function)
+    return stateless(function)
 
 
 def proximal(mu: Scalar) -> Transform:
@@ -72,4 +49,4 @@ def proximal(mu: Scalar) -> Transform:
     def function(gradient: Params, params: Params, *, anchor: Params, **_: Any) -> Params:
         return tree.add(gradient, tree.scale(mu, tree.subtract(params, anchor)))
 
-    return _stateless(function)
+    return stateless(function)

@@ -1,15 +1,16 @@
-"""What clients minimise: functions from a model to an `Objective`, and functions of its value."""
+"""What clients minimise: functions from a model to an `Objective`."""
 
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedeba_jax.augment import Views, batch_view
-from fedeba_jax.types import Batch, Fraction, Key, Model, NonNegative, Objective, Params, Positive, Scalar
+from fedeba_jax.hyperparameters import Fraction, NonNegative, Positive, check
+from fedeba_jax.types import Batch, Key, Model, Objective, Params, Scalar
 
 Mode = Literal["paper", "reference"]
 
@@ -29,18 +30,6 @@ def cross_entropy(model: Model) -> Objective:
         return masked_mean(losses, batch.mask.astype(losses.dtype))
 
     return objective
-
-
-def proportional(loss: jax.Array, M: Scalar, eps: Scalar, *, huber: bool = False) -> jax.Array:
-    """T(l) = -log(1 - l/M) while M - l >= eps: PropFair's cost of a loss l (slope 1 / (M - l)).
-
-    Beyond it l/M (slope 1/M), as in the authors' code; with `huber` l/eps (slope 1/eps), the paper's
-    continuation up to a constant. T jumps at the switch; only its slope matters.
-    """
-    room = M - loss
-    inside = room >= eps
-    log = -jnp.log(jnp.where(inside, room, M) / M)  # the inner where keeps log's slope finite beyond the switch
-    return jnp.where(inside, log, loss / (eps if huber else M))
 
 
 def lsr(
@@ -74,9 +63,8 @@ def lsr(
       views: "rotated", "recoloured" or "same"; "auto" goes by the images' channels (`augment.batch_view`).
       per_batch: one draw of the view a batch, as the notebook, instead of one an image.
     """
-    for name, value, valid in (("mode", mode, Mode), ("views", views, Views)):
-        if value not in get_args(valid):
-            raise ValueError(f"{name}={value!r} is not one of {', '.join(get_args(valid))}")
+    check("mode", mode, Mode)
+    check("views", views, Views)
     if entropy is None and mode == "reference":
         entropy = 0.6
 

@@ -1,6 +1,7 @@
 """Differential privacy: clips, Gaussian noise, and where a run puts them.
 
-Modes, each a factory that makes the `Privacy` an algorithm takes:
+A mode is a pair of functions: what it makes of local training, and what it makes of the server. Algorithms do not know
+of modes; `fedeba_jax.method` declares which of them an algorithm goes with.
   none     nothing;
   paper    noise on FedEBA+'s alignment variable, as its paper prints it. No guarantee of any kind;
   example  DP-SGD in the local steps (Abadi et al. 2016, "Deep Learning with Differential Privacy"): what a client
@@ -21,8 +22,10 @@ import jax.numpy as jnp
 import optax
 
 from fedeba_jax import tree
-from fedeba_jax.types import Bounds, Key, NonNegative, Params, Positive, Scalar
-from fedeba_jax.weights import entropy_cap
+from fedeba_jax.batching import gather
+from fedeba_jax.hyperparameters import Bounds, NonNegative, Positive
+from fedeba_jax.types import Batch, Client, Key, Params, Scalar
+from fedeba_jax.weights import Solved, entropy_cap
 
 KEY = 3 * 2**30
 """Folded into a client's key, and the server's, for what privacy draws."""
@@ -66,10 +69,14 @@ class PerExample(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Bounds, fixed beforehand, of what `LocalTraining` reports: |delta| <= clip, losses in [0, loss_clip]."""
+    """Bounds, fixed beforehand, of what clients report and of what each may weigh in the server's sum.
+
+    |delta| <= clip, losses in [0, loss_clip], and no weight above weight_cap / n.
+    """
 
     clip: Scalar
     loss_clip: Scalar
+    weight_cap: Scalar
 
     def delta(self, delta: Params) -> Params:
         return clip(delta, self.clip)
@@ -77,53 +84,104 @@ class Limits(NamedTuple):
     def loss(self, loss: jax.Array) -> jax.Array:
         return jnp.clip(jnp.nan_to_num(loss, nan=self.loss_clip, posinf=self.loss_clip), 0.0, self.loss_clip)
 
+    def most_weight(self, num_clients: int, tau: Scalar | Solved | None = None) -> jax.Array:
+        """P, the most that one of n clients may weigh: kappa / n, and by entropy at tau no more than losses allow."""
+        if isinstance(tau, Solved):
+            raise ValueError("a solved temperature depends on all losses, so no largest weight is known; give a number")
+        fixed = jnp.minimum(self.weight_cap / num_clients, 1.0)
+        return fixed if tau is None else jnp.minimum(fixed, entropy_cap(num_clients, tau, self.loss_clip))
 
-def _as_it_is(key: Key, delta: Params, cap: Scalar | None, total: Scalar = 1.0) -> Params:
-    return delta
+
+def sensitivity(clip: Scalar, most: Scalar) -> Scalar:
+    """2 P C: how far one client, replaced or removed, moves sum_i p_i Delta_i, p_i <= P fixed and |Delta_i| <= C.
+
+    Replacing a client moves its own term by at most (p_k + p_k') C, and all others' weights the same way, by
+    |p_k - p_k'| in total (`weights.capped`): together 2 max(p_k, p_k') C.
+    """
+    return 2 * most * clip
+
+
+# DP-SGD.
+
+
+def private_keys(client: Client, k: Any) -> jax.Array:
+    """Keys of a private step: of its sample, its noise and its objective."""
+    return jax.random.split(jax.random.fold_in(jax.random.fold_in(client.key, KEY), k), 3)
+
+
+def poisson_sample(client: Client, k: Any, batch_size: int | None) -> jax.Array:
+    """Which of the client's examples step k of private training takes, [C]: each with probability B / N_i."""
+    count, capacity = client.data.num_examples, client.data.capacity
+    draws = jax.random.uniform(private_keys(client, k)[0], (capacity,))
+    return (draws * count < _expected(count, batch_size)) & (jnp.arange(capacity) < count)
+
+
+def private_gradient(
+    rule: PerExample,
+    client: Client,
+    k: jax.Array,
+    gradient: Callable[[Batch, Key], Params],
+    like: Params,
+    batch_size: int | None,
+    block: int,
+) -> Params:
+    """(sum_j clip(grad_j) + noise) / L over a Poisson sample of whatever size, L its expectation.
+
+    The sample is worked off in chunks of B, as many as it needs, so no sample is ever cut short.
+
+    Args:
+      rule: clip and noise.
+      client: whose data and key.
+      k: the number of the step.
+      gradient: of a batch with one example.
+      like: a tree of the gradient's shape.
+      batch_size: B; None takes every example, `block` at a time.
+      block: the most examples of a chunk where there is no B.
+    """
+    count, capacity = client.data.num_examples, client.data.capacity
+    chosen = poisson_sample(client, k, batch_size)
+    order = jnp.argsort(~chosen)  # the chosen first
+    size = min(batch_size or block, capacity)
+    _, noise_key, objective_key = private_keys(client, k)
+
+    def clipped(x: jax.Array, y: jax.Array, mask: jax.Array, position: jax.Array) -> Params:
+        alone = Batch(x[None], y[None], jnp.ones_like(mask)[None])
+        return tree.scale(mask, rule.clipped(gradient(alone, jax.random.fold_in(objective_key, position))))
+
+    def add(b: jax.Array, total: Params) -> Params:
+        place = b * size + jnp.arange(size)
+        position = order[jnp.minimum(place, capacity - 1)]
+        batch = gather(client.data, position, place < chosen.sum())
+        chunk = jax.vmap(clipped)(batch.x, batch.y, batch.mask, position)
+        return jax.tree.map(lambda t, g: t + g.sum(0), total, chunk)
+
+    total = jax.lax.fori_loop(0, -(-chosen.sum() // size), add, tree.zeros_like(like))
+    expected = jnp.maximum(_expected(count, batch_size), 1)
+    return tree.scale(1.0 / expected, rule.noised(noise_key, total))
+
+
+def _expected(num_examples: jax.Array, batch_size: int | None) -> jax.Array:
+    return num_examples if batch_size is None else jnp.minimum(batch_size, num_examples)
+
+
+# Modes.
+
+
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 class Privacy(NamedTuple):
-    """What a run does for privacy, as hooks that do nothing by default.
-
-    Attributes:
-      mode: name of the mode.
-      local: LocalTraining -> LocalTraining, what changes at the clients.
-      alignment: (key, batch size) -> what is done to the alignment variable.
-      cap: (clients of the cohort, temperature or None) -> the most that one of them may weigh; None: no bound.
-      gate: (angle of the losses, theta) -> whether the fairness gate is open.
-      noised: (key, delta, cap, total) -> the weighted sum delta as it is told. Its weights are a combination, with
-        non-negative coefficients that add up to `total`, of rules that respect the cap.
-    """
+    """A mode: what it makes of an algorithm's two collaborators."""
 
     mode: str = "none"
-    local: Callable[[Any], Any] = lambda local: local
-    alignment: Callable[[Key, int | None], Callable[[Params], Params]] = lambda key, batch_size: lambda z: z
-    cap: Callable[..., Scalar | None] = lambda num_clients, tau=None: None
-    gate: Callable[[jax.Array, Scalar], jax.Array] = lambda angle, theta: angle > theta
-    noised: Callable[..., Params] = _as_it_is
-
-    def only(self, *modes: str) -> None:
-        """An error unless this is one of the modes that an algorithm can take, or none."""
-        if self.mode not in ("none", *modes):
-            raise ValueError(f"privacy={self.mode} is not possible here: {REASONS[self.mode]}")
-
-
-REASONS = {
-    "paper": "it perturbs FedEBA+'s alignment variable, which this method does not have (nor does the paper say what "
-    "its FedAvg row perturbs, and those figures do not depend on the noise)",
-    "example": "clients of this method send more than updates made of noised steps (losses, gradients of all their "
-    "data), so no epsilon could be claimed",
-    "client": "what one client can change, by weights without a known bound or by what clients are told within a round "
-    "(a fair gradient, a gate), would not be hidden by noise in the aggregate",
-}
-"""Why a method may not take a mode."""
-
-NONE = Privacy()
+    local: Callable[[Any], Any] = _unchanged  # LocalTraining -> LocalTraining
+    server: Callable[[Any], Any] = _unchanged  # Server -> Server
 
 
 def none() -> Privacy:
     """No clip, no noise."""
-    return NONE
+    return Privacy()
 
 
 def paper(sigma: NonNegative, clip: Positive = 1.0) -> Privacy:
@@ -138,13 +196,13 @@ def paper(sigma: NonNegative, clip: Positive = 1.0) -> Privacy:
       clip: C.
     """
 
-    def alignment(key: Key, batch_size: int | None) -> Callable[[Params], Params]:
-        if batch_size is None:
+    def publish(vector: Params, cohort: Any, local: Any) -> Params:
+        if local.batch_size is None:
             raise ValueError("privacy=paper divides its noise by the batch size; give one")
-        scale = clip / jnp.asarray(batch_size)
-        return lambda z: add_noise(jax.random.fold_in(key, KEY), _clip(z, clip), sigma, scale)
+        scale = clip / jnp.asarray(local.batch_size)
+        return add_noise(jax.random.fold_in(cohort.key, KEY), _clip(vector, clip), sigma, scale)
 
-    return Privacy("paper", alignment=alignment)
+    return Privacy("paper", server=lambda server: server._replace(publish=publish))
 
 
 def example(sigma: NonNegative, clip: Positive = 1.0, delta: Delta = 1e-5) -> Privacy:
@@ -168,10 +226,8 @@ def client(
 ) -> Privacy:
     """sum_i p_i clip(Delta_i, C) + N(0, (sigma S)^2), p_i <= P, S = 2 P C: a cohort of n with one client replaced.
 
-    Replacing a client moves its own term by at most (p_k + p_k') C, and all others' weights the same way, by
-    |p_k - p_k'| in total: S = 2 max(p_k, p_k') C. P is 1/n for uniform weights, kappa/n for others, and for
-    entropy-based ones no more than what losses in [0, B] make possible. A gate that looks at losses could flip with
-    one client and move every weight: it does not look, and is open for theta < 90 and closed from there.
+    P is 1/n for uniform weights, kappa/n for others, and for entropy-based ones no more than what losses in [0, B]
+    make possible (`Limits.most_weight`); S is `sensitivity`.
 
     Args:
       sigma: noise multiplier.
@@ -182,25 +238,18 @@ def client(
     """
     del delta
 
-    def cap(num_clients: int, tau: Scalar | None = None) -> jax.Array:
-        fixed = jnp.minimum(weight_cap / num_clients, 1.0)
-        return fixed if tau is None else jnp.minimum(fixed, entropy_cap(num_clients, tau, loss_clip))
+    def noisy(server: Any) -> Any:
+        def receive(
+            state: Any, deltas: Params, weights: jax.Array, cohort: Any, local: Any, most: Scalar | None = None
+        ) -> tuple[Any, Params]:
+            if most is None:
+                raise ValueError(f"privacy=client is not possible here: {REASONS['client']}")
+            state, total = server.receive(state, deltas, weights, cohort, local, most)
+            return state, add_noise(jax.random.fold_in(cohort.key, KEY), total, sigma, sensitivity(clip, most))
 
-    def noised(key: Key, delta: Params, cap: Scalar, total: Scalar = 1.0) -> Params:
-        return add_noise(jax.random.fold_in(key, KEY), delta, sigma, sensitivity(clip, cap * total))
+        return server._replace(receive=receive)
 
-    return Privacy(
-        "client",
-        local=_with(limits=Limits(clip, loss_clip)),
-        cap=cap,
-        gate=lambda angle, theta: jnp.asarray(theta) < 90,
-        noised=noised,
-    )
-
-
-def sensitivity(clip: Scalar, cap: Scalar) -> Scalar:
-    """2 P C: how far one client, replaced or removed, moves sum_i p_i Delta_i, p_i <= P fixed and |Delta_i| <= C."""
-    return 2 * cap * clip
+    return Privacy("client", local=_with(limits=Limits(clip, loss_clip, weight_cap)), server=noisy)
 
 
 def _with(**fields: Any) -> Callable[[Any], Any]:
@@ -208,6 +257,16 @@ def _with(**fields: Any) -> Callable[[Any], Any]:
 
 
 _clip = clip  # factories have a parameter of that name
+
+REASONS = {
+    "paper": "it perturbs FedEBA+'s alignment variable, which this method does not have (nor does the paper say what "
+    "its FedAvg row perturbs, and those figures do not depend on the noise)",
+    "example": "clients of this method send more than updates made of noised steps (losses, gradients of all their "
+    "data), so no epsilon could be claimed",
+    "client": "what one client can change, by weights without a known bound or by what clients are told within a round "
+    "(a fair gradient, a gate), would not be hidden by noise in the aggregate",
+}
+"""Why a method may not take a mode."""
 
 MODES: dict[str, Callable[..., Privacy]] = {"none": none, "paper": paper, "example": example, "client": client}
 """Modes by name."""

@@ -1,13 +1,14 @@
 """Values that change by round. Rounds count from 0."""
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedeba_jax.types import NonNegative, Positive, Scalar, Schedule
+from fedeba_jax.hyperparameters import NonNegative, Positive, check
+from fedeba_jax.types import Algorithm, Info, Scalar, Schedule
 
 Shape = Literal["linear", "concave", "convex"]
 
@@ -17,7 +18,7 @@ SHAPES = dict(zip(get_args(Shape), (1.0, 0.5, 3.0), strict=True))
 
 def as_schedule(value: Scalar | Schedule) -> Schedule:
     """A schedule as it is; a number as the constant schedule."""
-    return value if callable(value) else lambda round_: jnp.asarray(value)
+    return cast(Schedule, value) if callable(value) else lambda round_: jnp.asarray(value)
 
 
 def decay(initial: Scalar, factor: Positive = 1.0) -> Schedule:
@@ -30,14 +31,36 @@ def anneal(initial: Positive, kappa: NonNegative, shape: Shape = "linear", minim
 
     s = 1 (linear), 1/2 (concave), 3 (convex); the paper's T is read as the round t.
     """
-    if shape not in SHAPES:
-        raise ValueError(f"shape={shape!r} is not one of {', '.join(SHAPES)}")
+    check("shape", shape, Shape)
     exponent = SHAPES[shape]
 
     def value(round_: jax.Array) -> jax.Array:
         return jnp.maximum(minimum, initial / (1 + kappa * round_) ** exponent)
 
     return value
+
+
+def scheduled(make: Callable[..., Algorithm], **hparams: Any) -> Algorithm:
+    """`make(**hparams)` where some are schedules: each round runs the algorithm at that round's values.
+
+    The state of an algorithm does not depend on its numbers, so one round's algorithm hands it to the next round's.
+
+    Args:
+      make: a factory with its collaborators bound.
+      **hparams: values; those that are functions of the round are schedules.
+    """
+    schedules = {name: value for name, value in hparams.items() if callable(value)}
+    if not schedules:
+        return make(**hparams)
+
+    def at(round_: Any) -> Algorithm:
+        return make(**{**hparams, **{name: schedule(round_) for name, schedule in schedules.items()}})
+
+    def update(server: Any, cohort: Any) -> tuple[Any, Any, Info]:
+        return at(cohort.round).update(server, cohort)
+
+    first = at(jnp.zeros((), jnp.int32))
+    return first._replace(update=update)
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {

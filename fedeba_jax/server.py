@@ -1,13 +1,13 @@
 """How a round's updates become the next model: any optax optimizer, with or without FedVARP's memory.
 
 An algorithm hands the server the cohort's updates as they came with the weights it chose (`receive`), and descends
-along what they come to (`descend`).
+along what they come to (`descend`). A mode of privacy wraps a server (`fedeba_jax.privacy`).
 """
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,9 @@ import optax
 
 from fedeba_jax import tree
 from fedeba_jax.cohort import Cohort
+from fedeba_jax.hyperparameters import Fraction, Positive, check
 from fedeba_jax.local import LocalTraining
-from fedeba_jax.types import Fraction, Params, Positive, Scalar, Sizes
+from fedeba_jax.types import Params, Scalar, Sizes
 
 Form = Literal["ema", "heavy_ball"]
 
@@ -27,20 +28,76 @@ class ServerState(NamedTuple):
     memory: Any = ()  # FedVARP's
 
 
+class InitServer(Protocol):
+    """Makes the state that a server starts from."""
+
+    def __call__(self, params: Params, sizes: Sizes, /) -> ServerState:
+        """The state with x_0 = params."""
+
+
+class Receive(Protocol):
+    """Turns the updates of a cohort into one."""
+
+    def __call__(
+        self,
+        state: ServerState,
+        deltas: Params,
+        weights: jax.Array,
+        cohort: Cohort,
+        local: LocalTraining,
+        most: Scalar | None = None,
+        /,
+    ) -> tuple[ServerState, Params]:
+        """The next state, and the update; of a plain server sum_i weights_i deltas_i.
+
+        Args:
+          state: the server's.
+          deltas: the cohort's updates as they came, [n, ...].
+          weights: [n].
+          cohort: whose they are.
+          local: how they were trained.
+          most: the largest weight that one client can get, whatever it reports; None: not known.
+        """
+
+
+class Descend(Protocol):
+    """Moves the model."""
+
+    def __call__(self, state: ServerState, delta: Params, /) -> ServerState:
+        """The state after a step along delta, which points downhill."""
+
+
+class Publish(Protocol):
+    """What clients are told, within a round, of an aggregate of their replies."""
+
+    def __call__(self, vector: Params, cohort: Cohort, local: LocalTraining, /) -> Params:
+        """The vector as it is told."""
+
+
+def as_it_is(vector: Params, cohort: Cohort, local: LocalTraining) -> Params:
+    """A server that hides nothing."""
+    del cohort, local
+    return vector
+
+
 class Server(NamedTuple):
-    """A round's `receive(state, deltas [n, ...], weights [n], cohort, local)`, then `descend(state, delta)`; or both.
+    """How a round's updates become the next model: `receive`, then `descend`; or both at once by `step`."""
 
-    delta points downhill. `receive` is the weighted sum, but for FedVARP's.
-    """
-
-    init: Callable[[Params, Sizes], ServerState]
-    receive: Callable[[ServerState, Params, jax.Array, Cohort, LocalTraining], tuple[ServerState, Params]]
-    descend: Callable[[ServerState, Params], ServerState]
+    init: InitServer
+    receive: Receive
+    descend: Descend
+    publish: Publish = as_it_is
 
     def step(
-        self, state: ServerState, deltas: Params, weights: jax.Array, cohort: Cohort, local: LocalTraining
+        self,
+        state: ServerState,
+        deltas: Params,
+        weights: jax.Array,
+        cohort: Cohort,
+        local: LocalTraining,
+        most: Scalar | None = None,
     ) -> ServerState:
-        return self.descend(*self.receive(state, deltas, weights, cohort, local))
+        return self.descend(*self.receive(state, deltas, weights, cohort, local, most))
 
 
 def descent(optimizer: optax.GradientTransformation) -> Server:
@@ -51,9 +108,14 @@ def descent(optimizer: optax.GradientTransformation) -> Server:
         return ServerState(params, optimizer.init(params))
 
     def receive(
-        state: ServerState, deltas: Params, weights: jax.Array, cohort: Cohort, local: LocalTraining
+        state: ServerState,
+        deltas: Params,
+        weights: jax.Array,
+        cohort: Cohort,
+        local: LocalTraining,
+        most: Scalar | None = None,
     ) -> tuple[ServerState, Params]:
-        del local
+        del local, most
         return state, cohort.sum(deltas, weights)
 
     def descend(state: ServerState, delta: Params) -> ServerState:
@@ -95,8 +157,14 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
         return plain.init(params, sizes)._replace(memory=Memory(last, tree.zeros_like(params)))
 
     def receive(
-        state: ServerState, deltas: Params, weights: jax.Array, cohort: Cohort, local: LocalTraining
+        state: ServerState,
+        deltas: Params,
+        weights: jax.Array,
+        cohort: Cohort,
+        local: LocalTraining,
+        most: Scalar | None = None,
     ) -> tuple[ServerState, Params]:
+        del most
         last, mean = state.memory
         reach = local.rate(cohort.round) * local.num_steps(cohort.num_examples)  # eta_L K_i
         old = tree.rows(last, cohort.id)
@@ -131,8 +199,7 @@ def momentum(beta: Fraction = 0.9, learning_rate: Positive = 1.0, form: Form = "
     At equal rates the two differ by a factor 1 / (1 - beta) in the long run. "ema" is Mime's, which FedEBA+ cites for
     its global momentum of 0.9; beta = 0 is `sgd` in both.
     """
-    if form not in get_args(Form):
-        raise ValueError(f"form={form!r} is not one of {', '.join(get_args(Form))}")
+    check("form", form, Form)
     if form == "heavy_ball":
         return descent(optax.sgd(learning_rate, momentum=beta))
     return descent(optax.chain(optax.ema(beta, debias=False), optax.scale_by_learning_rate(learning_rate)))
@@ -159,7 +226,7 @@ def from_optax(make: Callable[..., optax.GradientTransformation]) -> Callable[..
 
 
 def _public(parameter: inspect.Parameter) -> inspect.Parameter | None:
-    """A parameter of optax as our signatures have it (`algorithms.signature`); None: not for users."""
+    """A parameter of optax as our signatures have it (`fedeba_jax.hyperparameters`); None: not for users."""
     default, kind = parameter.default, parameter.annotation
     if parameter.name == "learning_rate":
         return parameter.replace(annotation=Positive, default=inspect.Parameter.empty)

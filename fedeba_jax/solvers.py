@@ -39,37 +39,6 @@ def project_capped_simplex(y: jax.Array, lower: jax.Array, upper: jax.Array) -> 
     return jnp.clip(y - begin - excess / jnp.maximum(slope, 1), lower, upper)
 
 
-def min_norm_weights(
-    gram: jax.Array, start: jax.Array, lower: jax.Array, upper: jax.Array, iterations: int = 1000
-) -> jax.Array:
-    """argmin x' gram x over {lower <= x <= upper, sum x = 1}: the shortest mixture of vectors with these products.
-
-    Args:
-      gram: <u_i, u_j>, [n, n].
-      start: a feasible point; it stays where the mixtures do not differ by more than rounding.
-      lower: [n].
-      upper: [n].
-      iterations: of FISTA.
-    """
-    return _fista(gram, jnp.zeros_like(start), lambda y: project_capped_simplex(y, lower, upper), start, iterations)
-
-
-def online_newton(
-    linear: jax.Array, hessian: jax.Array, ridge: Scalar, start: jax.Array, iterations: int = 300
-) -> jax.Array:
-    """argmin <linear, p> + ridge/2 |p|^2 + 1/2 p' hessian p over the simplex: the online Newton step.
-
-    Args:
-      linear: [n].
-      hessian: [n, n], positive semi-definite.
-      ridge: at least 0; it makes the solution unique.
-      start: a point of the simplex, the nearer to the solution the better.
-      iterations: of FISTA.
-    """
-    quadratic = hessian + jnp.asarray(ridge, hessian.dtype) * jnp.eye(start.size, dtype=hessian.dtype)
-    return _fista(quadratic, linear, project_simplex, start, iterations)
-
-
 def entropy_temperature(losses: jax.Array, target: Scalar, prior: jax.Array, iterations: int = 60) -> jax.Array:
     """tau with sum_i p_i F_i = target for p_i ~ q_i exp(F_i / tau): the multiplier of the paper's constraint.
 
@@ -107,29 +76,7 @@ def entropy_temperature(losses: jax.Array, target: Scalar, prior: jax.Array, ite
     return jnp.where((spread > 0) & (excess(0 * one) < 0), tau, jnp.inf)
 
 
-def without_conflicts(gram: jax.Array, order: jax.Array, mended: int) -> jax.Array:
-    """Vectors without their parts against those that oppose them, as weights on the given vectors, [n, n].
-
-    v_i <- v_i - min(<v_i, u_j>, 0) / |u_j|^2 u_j for each j != i of the order, so that the last one's word stands.
-
-    Args:
-      gram: <u_i, u_j>, [n, n].
-      order: a permutation of the vectors.
-      mended: how many of the first vectors of the order are changed; the others stay as they are.
-    """
-    gram, order, n = jnp.asarray(gram), jnp.asarray(order), order.size
-    first = jnp.zeros(n, bool).at[order].set(jnp.arange(n) < mended)
-
-    def against(k: jax.Array, weights: jax.Array) -> jax.Array:
-        j = order[k]
-        along = jnp.sum(weights * gram[j], axis=1) / jnp.where(gram[j, j] > 0, gram[j, j], 1)
-        opposed = (along < 0) & first & (jnp.arange(n) != j)
-        return weights.at[:, j].add(jnp.where(opposed, -along, 0))
-
-    return jax.lax.fori_loop(0, n, against, jnp.eye(n, dtype=gram.dtype))
-
-
-def _fista(
+def quadratic_programme(
     quadratic: jax.Array,
     linear: jax.Array,
     project: Callable[[jax.Array], jax.Array],

@@ -1,7 +1,6 @@
 """Algebra of pytrees, plain and stacked (a leading client axis)."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -54,35 +53,9 @@ def gram(stacked: Params, other: Params | None = None) -> jax.Array:
     return jax.tree.reduce(jnp.add, jax.tree.map(one, stacked, stacked if other is None else other))
 
 
-def squared_norms(stacked: Params) -> jax.Array:
-    """|stacked_i|^2 for every i of the leading axis: the diagonal of `gram` at a fraction of its cost."""
-    squares = jax.tree.map(lambda leaf: jnp.sum(jnp.square(leaf), axis=tuple(range(1, leaf.ndim))), stacked)
-    return jax.tree.reduce(jnp.add, squares)
-
-
 def dot(a: Params, b: Params) -> jax.Array:
     """<a, b> over all leaves."""
     return jax.tree.reduce(jnp.add, jax.tree.map(lambda x, y: _dot(x, y, axes=x.ndim), a, b))
-
-
-def against(vector: Params, others: Callable[[jax.Array], Params], eligible: jax.Array) -> tuple[Params, jax.Array]:
-    """The vector without its part against the sum of those eligible others that oppose it, and that as weights [n].
-
-    One after the other, and none is read in vain: `others(j)` may come from a long history.
-    """
-
-    def product(j: jax.Array) -> jax.Array:
-        return jax.lax.cond(eligible[j], lambda: dot(others(j), vector), lambda: jnp.zeros(()))
-
-    opposed = jax.lax.map(product, jnp.arange(eligible.size)) < 0
-
-    def add_if_opposed(total: Params, j: jax.Array) -> tuple[Params, None]:
-        return jax.lax.cond(opposed[j], lambda: add(total, others(j)), lambda: total), None
-
-    total, _ = jax.lax.scan(add_if_opposed, zeros_like(vector), jnp.arange(eligible.size))
-    square = dot(total, total)
-    along = jnp.minimum(dot(total, vector), 0) / jnp.where(square > 0, square, 1)
-    return add(vector, scale(-along, total)), -along * opposed
 
 
 def rows(stacked: Params, index: jax.Array | int | tuple[jax.Array | int, ...]) -> Params:

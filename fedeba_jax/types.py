@@ -4,9 +4,8 @@ Axes: M clients, n clients of a cohort, K local steps, B examples of a batch, C 
 that one client holds (capacity), N examples of a flat data set, T rounds.
 """
 
-import math
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 
@@ -15,35 +14,35 @@ from fedeba_jax.examples import Examples
 Params = Any  # a pytree of arrays
 Key = jax.Array
 Scalar = jax.Array | float  # a *traced* hyper-parameter: changing its value never recompiles
-Schedule = Callable[[jax.Array], jax.Array]  # round -> value
-
-
-class Bounds(NamedTuple):
-    """The valid values of a number; checked at the edge, where it is not traced yet."""
-
-    low: float
-    high: float = math.inf
-    open: bool = False  # whether `low` itself is excluded
-
-    def __contains__(self, value: object) -> bool:
-        if not isinstance(value, int | float):
-            return False
-        return (value > self.low if self.open else value >= self.low) and value <= self.high
-
-    def __str__(self) -> str:
-        if self.high == math.inf:
-            return f"{'>' if self.open else '>='} {self.low:g}"
-        return f"in {'(' if self.open else '['}{self.low:g}, {self.high:g}]"
-
-
-Positive = Annotated[Scalar, Bounds(0, open=True)]
-NonNegative = Annotated[Scalar, Bounds(0)]
-Fraction = Annotated[Scalar, Bounds(0, 1)]
-Degrees = Annotated[Scalar, Bounds(0, 180)]
-Temperature = Annotated[Scalar, Bounds(0, open=True), "temperature"]  # or a rule, `weights.solve`
-Natural = Annotated[int, Bounds(0)]
-Count = Annotated[int, Bounds(1)]  # static, as Natural
 Info = dict[str, jax.Array]  # diagnostics of a round, apart from its state
+
+
+class Schedule(Protocol):
+    """A value that changes by round."""
+
+    def __call__(self, round_: jax.Array, /) -> jax.Array:
+        """The value of a round; rounds count from 0."""
+
+
+class InitParams(Protocol):
+    """Makes the parameters that training starts from."""
+
+    def __call__(self, key: Key, /) -> Params:
+        """x_0 drawn with this key."""
+
+
+class Apply(Protocol):
+    """A network's forward pass."""
+
+    def __call__(self, params: Params, x: jax.Array, /) -> jax.Array:
+        """Logits [B, ..., classes] of inputs x [B, ...] in [0, 1]."""
+
+
+class Model(NamedTuple):
+    """A network as two functions. `apply` takes x in [0, 1] and normalises it itself."""
+
+    init: InitParams
+    apply: Apply
 
 
 class Batch(NamedTuple):
@@ -54,30 +53,27 @@ class Batch(NamedTuple):
     mask: jax.Array  # [B] of 0. and 1.
 
 
-Objective = Callable[[Params, Batch, Key, jax.Array, bool], jax.Array]
-"""(params, batch, key, round, train) -> the mean loss over the batch's unmasked examples."""
+class Objective(Protocol):
+    """What clients minimise."""
 
-Apply = Callable[[Params, jax.Array], jax.Array]
-"""(params, x [B, ...] in [0, 1]) -> logits [B, ..., classes]."""
-
-ClientMap = Callable[..., Callable[..., Any]]
-"""The type of `jax.vmap`: (function, in_axes=0) -> function of stacked arguments."""
+    def __call__(self, params: Params, batch: Batch, key: Key, round_: jax.Array, train: bool, /) -> jax.Array:
+        """The mean loss over the batch's unmasked examples; `train` is false where the loss is only measured."""
 
 
-class Model(NamedTuple):
-    """A network as two functions. `apply` takes x in [0, 1] and normalises it itself."""
+class ClientMap(Protocol):
+    """How a function of one client becomes a function of stacked clients: the type of `jax.vmap`."""
 
-    init: Callable[[Key], Params]
-    apply: Apply
+    def __call__(self, function: Callable[..., Any], /, in_axes: Any = 0) -> Callable[..., Any]:
+        """The function of stacked arguments; `in_axes` has 0 (stacked) or None (shared) for each argument."""
 
 
 class Federation(NamedTuple):
-    """Flat examples, and who owns which: row i of `index` lists client i's, `count[i]` of them."""
+    """Flat examples, and who owns which."""
 
     x: Examples  # [N, ...]
     y: jax.Array  # [N, ...]
-    index: jax.Array  # type: ignore[assignment]  # [M, C] int32; beyond the count: any valid entry
-    count: jax.Array  # type: ignore[assignment]  # [M] int32
+    rows: jax.Array  # [M, C] int32: row i lists client i's examples; beyond its number of examples, any valid entry
+    num_examples: jax.Array  # [M] int32
 
 
 class HeldOut(NamedTuple):
@@ -97,13 +93,17 @@ class Sizes(NamedTuple):
     model_size: int  # numbers in one model
 
 
-class Shard(NamedTuple):
-    """One client's view of the federation: the flat arrays, and its own row of the index."""
+class LocalData(NamedTuple):
+    """One client's view of the federation: the flat arrays, and which rows of them are its own."""
 
     x: Examples
     y: jax.Array
-    index: jax.Array  # type: ignore[assignment]  # [C]
-    count: jax.Array  # type: ignore[assignment]  # []
+    rows: jax.Array  # [C]
+    num_examples: jax.Array  # []
+
+    @property
+    def capacity(self) -> int:
+        return self.rows.shape[0]
 
 
 class Client(NamedTuple):
@@ -111,7 +111,7 @@ class Client(NamedTuple):
 
     id: jax.Array
     key: Key  # differs by round and by client
-    data: Shard
+    data: LocalData
     state: Any  # its row of `State.clients`
     round: jax.Array
 
@@ -136,13 +136,41 @@ class Mixture(NamedTuple):
     weights: jax.Array  # [k]
 
 
+class Init(Protocol):
+    """Makes the state that an algorithm starts from."""
+
+    def __call__(self, key: Key, init_params: InitParams, sizes: Sizes, /) -> State:
+        """The state before the first round."""
+
+
+class Update(Protocol):
+    """A round, as the paper's pseudo-code has it."""
+
+    def __call__(self, server: Any, cohort: Any, /) -> tuple[Any, Any, Info]:
+        """(server's state, cohort) -> the server's next state, the cohort's next states [n, ...], diagnostics."""
+
+
+class Models(Protocol):
+    """What is evaluated on all clients."""
+
+    def __call__(self, state: State, /) -> dict[str, Params]:
+        """Models by name: "global", where there is one, and others that a method names."""
+
+
+class Personalize(Protocol):
+    """A client's own prediction."""
+
+    def __call__(self, server: Any, client_state: Any, /) -> Mixture:
+        """The prediction of the client with this state."""
+
+
 class Algorithm(NamedTuple):
     """A federated method as pure functions (see `fedeba_jax.algorithms`)."""
 
-    init: Callable[[Key, Callable[[Key], Params], Sizes], State]
-    update: Callable[[Any, Any], tuple[Any, Any, Info]]  # (server, cohort) -> (server, cohort_state, info)
-    models: Callable[[State], dict[str, Params]]  # what is evaluated on all clients: "global", where there is one
-    personalize: Callable[[Any, Any], Mixture] | None = None
-    """(server, client_state) -> a client's own prediction; None: the global model is everybody's."""
+    init: Init
+    update: Update
+    models: Models
+    personalize: Personalize | None = None
+    """None: the global model is everybody's prediction."""
     everyone: bool = False
     """Whether all clients are the cohort of each round; who was sampled is then `cohort.sampled`."""

@@ -10,11 +10,10 @@ from typing import Literal, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import erfc
-from jax.scipy.stats import norm
 
+from fedeba_jax.hyperparameters import Positive
 from fedeba_jax.solvers import entropy_temperature
-from fedeba_jax.types import Positive, Scalar
+from fedeba_jax.types import Scalar
 
 
 def uniform(num_clients: int) -> jax.Array:
@@ -75,45 +74,14 @@ def entropy_based(
     chex.assert_rank(losses, 1)
     if isinstance(tau, Solved):
         tau = tau.temperature(losses, uniform(losses.size).astype(losses.dtype) if prior is None else prior)
-    p = _softmax(losses / tau, prior)
+    p = softmax(losses / tau, prior)
     return p if cap is None else capped(p, losses / tau + (0 if prior is None else jnp.log(prior)), cap)
-
-
-def tilted(losses: jax.Array, t: Scalar, prior: jax.Array | None = None) -> jax.Array:
-    """p_i = q_i exp(t F_i) / sum_j q_j exp(t F_j): the gradient's weights in TERM's (1/t) log sum_i q_i exp(t F_i).
-
-    Args:
-      losses: F_i, [n].
-      t: tilt: 0 gives the prior, large ones the worst client, negative ones the best.
-      prior: q_i, [n], non-negative; uniform by default.
-    """
-    chex.assert_rank(losses, 1)
-    return _softmax(t * losses, prior)
 
 
 def normalised(values: jax.Array, otherwise: jax.Array) -> jax.Array:
     """values / sum(values), or `otherwise` where the sum of the (non-negative) values is 0."""
     total = values.sum()
     return jnp.where(total > 0, values / jnp.where(total > 0, total, 1), otherwise)
-
-
-Cdf = Literal["normal", "exponential", "weibull", "frechet", "gumbel", "logistic"]
-CDFS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "normal": lambda z: norm.cdf(z - 1),
-    "exponential": lambda z: -jnp.expm1(-z),
-    "weibull": lambda z: -jnp.expm1(-(z**2)),
-    "frechet": lambda z: jnp.exp(-1 / z),
-    "gumbel": lambda z: jnp.exp(-jnp.exp(1 - z)),
-    "logistic": lambda z: jax.nn.sigmoid(z - 1),
-    "published_normal": lambda z: 0.5 * (1 + erfc((z - 1) / 2**0.5)),  # AAggFF's code; no CDF: it falls
-}
-
-
-def response(losses: jax.Array, cdf: str) -> jax.Array:
-    """CDF(F_i / mean F), in [0, 1], by the CDF's name: AAggFF's bounded measure of a relative loss; F = 0 is even."""
-    chex.assert_rank(losses, 1)
-    mean = losses.mean()
-    return CDFS[cdf](jnp.where(mean > 0, losses / jnp.where(mean > 0, mean, 1), 1))
 
 
 def entropy_cap(num_clients: int, tau: Scalar, loss_clip: Scalar) -> jax.Array:
@@ -147,6 +115,15 @@ def capped(p: jax.Array, logits: jax.Array, cap: Scalar) -> jax.Array:
     return jnp.where(p.max() <= cap, p, jnp.zeros_like(p).at[order].set(filled.astype(p.dtype)))
 
 
+def is_open(angle: jax.Array, theta: Scalar, *, blind: bool = False) -> jax.Array:
+    """The fairness gate: whether the angle of the losses is above theta degrees (Algorithm 1, line 7).
+
+    A blind gate does not look at the losses, of which one client could change the angle and with it every weight:
+    it is open for theta below 90 and closed from there.
+    """
+    return jnp.asarray(theta) < 90 if blind else angle > theta
+
+
 def fairness_angle(losses: jax.Array) -> jax.Array:
     """Angle in degrees between the loss vector L and the all-ones vector (Algorithm 1, line 7).
 
@@ -166,5 +143,6 @@ def entropy(weights: jax.Array) -> jax.Array:
     return jax.scipy.special.entr(weights).sum()
 
 
-def _softmax(logits: jax.Array, prior: jax.Array | None) -> jax.Array:
+def softmax(logits: jax.Array, prior: jax.Array | None = None) -> jax.Array:
+    """q_i exp(logit_i) / sum_j q_j exp(logit_j); the prior q is uniform by default."""
     return jax.nn.softmax(logits if prior is None else logits + jnp.log(prior))

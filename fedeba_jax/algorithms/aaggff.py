@@ -7,22 +7,38 @@ Notes:
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import erfc
+from jax.scipy.stats import norm
 
-from fedeba_jax.algorithms.common import check, diagnose, remembering
-from fedeba_jax.algorithms.participation import full_participation_if
+from fedeba_jax.algorithm import diagnose, remembering
 from fedeba_jax.cohort import Cohort
+from fedeba_jax.hyperparameters import check
 from fedeba_jax.local import LocalTraining
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.solvers import online_newton
-from fedeba_jax.types import Algorithm, Info, Params, Sizes
-from fedeba_jax.weights import Cdf, response, uniform
+from fedeba_jax.solvers import project_simplex, quadratic_programme
+from fedeba_jax.types import Algorithm, Info, Params, Scalar, Sizes
+from fedeba_jax.weights import uniform
 
 Variant = Literal["D", "S"]
 RIDGE = 4.0  # alpha = 4 m Linf of AAggFF-S, with Linf = 1/m
+
+Cdf = Literal["normal", "exponential", "weibull", "frechet", "gumbel", "logistic"]
+CDFS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "normal": lambda z: norm.cdf(z - 1),
+    "exponential": lambda z: -jnp.expm1(-z),
+    "weibull": lambda z: -jnp.expm1(-(z**2)),
+    "frechet": lambda z: jnp.exp(-1 / z),
+    "gumbel": lambda z: jnp.exp(-jnp.exp(1 - z)),
+    "logistic": lambda z: jax.nn.sigmoid(z - 1),
+    "published_normal": lambda z: 0.5 * (1 + erfc((z - 1) / 2**0.5)),  # AAggFF's code; no CDF: it falls
+}
 
 
 class Memory(NamedTuple):
@@ -32,7 +48,7 @@ class Memory(NamedTuple):
     cross: Any = None  # b = sum g <g, p>, [M]
 
 
-@full_participation_if(variant="S")
+@method(everyone_if={"variant": "S"})
 def aaggff(
     local: LocalTraining, server: Server, *, variant: Variant = "D", cdf: Cdf = "normal", published_code: bool = False
 ) -> Algorithm:
@@ -94,3 +110,26 @@ def newton_step(
     cross = memory.cross + (0 if published_code else g * jnp.vdot(g, memory.p))
     p = online_newton(gradients - m / 4 * cross, m / 4 * outer, RIDGE, start=uniform(m))
     return Memory(p, gradients, outer, cross)
+
+
+def response(losses: jax.Array, cdf: str) -> jax.Array:
+    """CDF(F_i / mean F), in [0, 1], by the CDF's name: AAggFF's bounded measure of a relative loss; F = 0 is even."""
+    chex.assert_rank(losses, 1)
+    mean = losses.mean()
+    return CDFS[cdf](jnp.where(mean > 0, losses / jnp.where(mean > 0, mean, 1), 1))
+
+
+def online_newton(
+    linear: jax.Array, hessian: jax.Array, ridge: Scalar, start: jax.Array, iterations: int = 300
+) -> jax.Array:
+    """argmin <linear, p> + ridge/2 |p|^2 + 1/2 p' hessian p over the simplex: the online Newton step.
+
+    Args:
+      linear: [n].
+      hessian: [n, n], positive semi-definite.
+      ridge: at least 0; it makes the solution unique.
+      start: a point of the simplex, the nearer to the solution the better.
+      iterations: of FISTA.
+    """
+    quadratic = hessian + jnp.asarray(ridge, hessian.dtype) * jnp.eye(start.size, dtype=hessian.dtype)
+    return quadratic_programme(quadratic, linear, project_simplex, start, iterations)

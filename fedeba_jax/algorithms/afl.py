@@ -12,13 +12,14 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import check, diagnose, remembering
-from fedeba_jax.algorithms.participation import full_participation_if
+from fedeba_jax.algorithm import diagnose, remembering
 from fedeba_jax.cohort import Cohort
+from fedeba_jax.hyperparameters import NonNegative, check
 from fedeba_jax.local import LocalTraining
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.solvers import project_simplex
-from fedeba_jax.types import Algorithm, Info, NonNegative, Params, Scalar, Sizes
+from fedeba_jax.types import Algorithm, Info, Params, Scalar, Sizes
 from fedeba_jax.weights import normalised, uniform
 
 Participation = Literal["block", "all", "full_simplex"]
@@ -30,7 +31,7 @@ class Memory(NamedTuple):
     average: Params  # the mean of x_1 .. x_t; None if it is not kept
 
 
-@full_participation_if(participation="all")
+@method(everyone_if={"participation": "all"})
 def afl(
     local: LocalTraining,
     server: Server,

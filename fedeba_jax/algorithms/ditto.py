@@ -6,17 +6,18 @@ Notes:
   Ditto's figures are those of the global model, which is FedAvg's.
 """
 
-from collections.abc import Callable
-
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import Weighting, alone, check, client_weights, diagnose, global_model
+from fedeba_jax.algorithm import Weighting, alone, client_weights, diagnose, global_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import proximal
+from fedeba_jax.hyperparameters import NonNegative, check
 from fedeba_jax.local import LocalTraining, LocalUpdate
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Client, Info, Key, NonNegative, Params, Private, Sizes, State
+from fedeba_jax.types import Algorithm, Client, Info, InitParams, Key, Params, Private, Sizes, State
 
 
+@method()
 def ditto(
     local: LocalTraining, server: Server, *, lam: NonNegative = 0.5, weighting: Weighting = "examples"
 ) -> Algorithm:
@@ -32,7 +33,7 @@ def ditto(
     plain = local.reporting("delta")
     tied = plain.with_gradient(proximal(lam))
 
-    def init(key: Key, init_params: Callable[[Key], Params], sizes: Sizes) -> State:
+    def init(key: Key, init_params: InitParams, sizes: Sizes) -> State:
         x = init_params(key)
         return State(server.init(x, sizes), tree.repeat(x, sizes.num_clients))
 
@@ -42,7 +43,7 @@ def ditto(
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Params, Info]:
         reply, personal = cohort.ask(train, state.params)
-        p = client_weights(cohort, weighting)
+        p = client_weights(cohort, weighting).p
         return server.step(state, reply.delta, p, cohort, local), personal.state, diagnose(p)
 
     return Algorithm(init, update, global_model, lambda state, v: alone(v))

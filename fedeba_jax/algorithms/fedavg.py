@@ -2,51 +2,42 @@
 
 import dataclasses
 
-from fedeba_jax.algorithms.common import Weighting, check, client_weights, diagnose, one_model
+from fedeba_jax.algorithm import Weighting, client_weights, diagnose, one_model
 from fedeba_jax.cohort import Cohort
+from fedeba_jax.hyperparameters import check
 from fedeba_jax.local import LocalTraining
-from fedeba_jax.privacy import NONE, Privacy
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Info
 
 
-def fedavg(
-    local: LocalTraining, server: Server, *, weighting: Weighting = "examples", privacy: Privacy = NONE
-) -> Algorithm:
+@method(privacy=("example", "client"))
+def fedavg(local: LocalTraining, server: Server, *, weighting: Weighting = "examples") -> Algorithm:
     """x_{t+1} = x_t + sum_i p_i Delta_i with p_i = N_i / sum_j N_j.
 
     Args:
       local: local training.
       server: server optimizer.
       weighting: "examples" (equal shards make it uniform) or "uniform", p_i = 1/n.
-      privacy: none, example, or client, where "uniform" needs less noise.
     """
-
     check("weighting", weighting, Weighting)
-    privacy.only("example", "client")
-    local = privacy.local(local)
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta").train, state.params)
-        cap = privacy.cap(cohort.size)
-        p = client_weights(cohort, weighting, cap)
-        state, delta = server.receive(state, reply.delta, p, cohort, local)
-        most = 1 / cohort.size if weighting == "uniform" else cap
-        return server.descend(state, privacy.noised(cohort.key, delta, most)), diagnose(p)
+        p, most = client_weights(cohort, weighting, local.limits)
+        return server.step(state, reply.delta, p, cohort, local, most), diagnose(p)
 
     return one_model(server, update)
 
 
-def fedsgd(
-    local: LocalTraining, server: Server, *, weighting: Weighting = "examples", privacy: Privacy = NONE
-) -> Algorithm:
+@method(privacy=("example", "client"))
+def fedsgd(local: LocalTraining, server: Server, *, weighting: Weighting = "examples") -> Algorithm:
     """FedAvg with one step on the whole local set: x_{t+1} = x_t - eta_L sum_i p_i grad F_i(x_t).
 
     Args:
       local: local training; its steps, epochs and batch size are replaced.
       server: server optimizer.
       weighting: as in `fedavg`.
-      privacy: as in `fedavg`.
     """
     one_step = dataclasses.replace(local, steps=1, epochs=None, batch_size=None)
-    return fedavg(one_step, server, weighting=weighting, privacy=privacy)
+    return fedavg(one_step, server, weighting=weighting)

@@ -2,17 +2,19 @@
 
 import jax
 
-from fedeba_jax.algorithms.common import Weighting, check, client_weights
+from fedeba_jax.algorithm import Weighting, client_weights
 from fedeba_jax.algorithms.fedeba_plus import gated
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import blend
+from fedeba_jax.hyperparameters import Degrees, Fraction, NonNegative, Temperature, check
 from fedeba_jax.local import LocalTraining, LocalUpdate
-from fedeba_jax.privacy import NONE, Privacy
+from fedeba_jax.method import method
 from fedeba_jax.server import Server
-from fedeba_jax.types import Algorithm, Degrees, Fraction, NonNegative, Temperature
+from fedeba_jax.types import Algorithm
 from fedeba_jax.weights import entropy_based
 
 
+@method(privacy=("paper",))
 def fedavg_align(
     local: LocalTraining,
     server: Server,
@@ -22,7 +24,6 @@ def fedavg_align(
     theta: Degrees = 0.0,
     fair_scale: NonNegative | None = None,
     weighting: Weighting = "uniform",
-    privacy: Privacy = NONE,
 ) -> Algorithm:
     """The ablation "FedAvg + (2)": FedEBA+'s alignment under FedAvg's aggregation weights.
 
@@ -34,16 +35,14 @@ def fedavg_align(
       theta: as in `fedeba_plus`.
       fair_scale: as in `fedeba_plus`.
       weighting: as in `fedavg`.
-      privacy: as in `fedeba_plus`.
     """
-
     check("weighting", weighting, Weighting)
 
     def fair(cohort: Cohort, losses: jax.Array) -> jax.Array:
         return entropy_based(losses, tau)
 
     def by_size(cohort: Cohort, reply: LocalUpdate) -> jax.Array:
-        return client_weights(cohort, weighting)
+        return client_weights(cohort, weighting).p
 
     aligned = local.with_gradient(blend(fair_scale)).reporting("delta")
-    return gated(local, aligned, server, fair, by_size, alpha, theta, privacy)
+    return gated(local, aligned, server, fair, by_size, alpha, theta)

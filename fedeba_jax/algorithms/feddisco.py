@@ -13,16 +13,20 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import rel_entr
 
-from fedeba_jax.algorithms.common import check, diagnose, one_model
+from fedeba_jax.algorithm import diagnose, one_model
 from fedeba_jax.cohort import Cohort
+from fedeba_jax.examples import take
+from fedeba_jax.hyperparameters import NonNegative, check
 from fedeba_jax.local import LocalTraining, LocalUpdate
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Client, Info, NonNegative, Params
+from fedeba_jax.types import Algorithm, Client, Info, Params
 from fedeba_jax.weights import by_examples, normalised
 
 Metric = Literal["l2", "kl"]
 
 
+@method(logits=True)
 def feddisco(
     local: LocalTraining, server: Server, *, a: NonNegative = 0.1, b: NonNegative = 0.1, metric: Metric = "l2"
 ) -> Algorithm:
@@ -38,7 +42,7 @@ def feddisco(
     check("metric", metric, Metric)
 
     def train(client: Client, x: Params) -> tuple[LocalUpdate, jax.Array]:
-        return local.reporting("delta").train(client, x), local.label_counts(client, x)
+        return local.reporting("delta").train(client, x), label_counts(local, client, x)
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply, counts = cohort.ask(train, state.params)
@@ -59,3 +63,11 @@ def disco_weights(counts: jax.Array, a: NonNegative, b: NonNegative, metric: Met
         kl = rel_entr(histogram, target).sum(1)
         distance = normalised(kl, jnp.zeros_like(kl))
     return normalised(jax.nn.relu(shares - a * distance + b), shares)
+
+
+def label_counts(local: LocalTraining, client: Client, params: Params) -> jax.Array:
+    """How many of the client's examples have each label that the model can predict, [classes] int32."""
+    data = client.data
+    labels, mask = data.y[data.rows], jnp.arange(data.capacity) < data.num_examples
+    num_classes = jax.eval_shape(lambda: local.logits(params, take(data.x, data.rows[:1]))).shape[-1]
+    return jax.ops.segment_sum(mask.astype(jnp.int32), labels, num_classes)

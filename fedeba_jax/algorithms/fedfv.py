@@ -6,18 +6,20 @@ Notes:
 """
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import check, diagnose, remembering
+from fedeba_jax.algorithm import diagnose, remembering
 from fedeba_jax.cohort import Cohort
+from fedeba_jax.hyperparameters import Bounds, Natural, check
 from fedeba_jax.local import LocalTraining
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.solvers import without_conflicts
-from fedeba_jax.types import Algorithm, Bounds, Info, Natural, Params, Sizes
+from fedeba_jax.types import Algorithm, Info, Params, Sizes
 
 Share = Annotated[float, Bounds(0, 1)]  # static, as it decides how many clients keep their update
 Window = Literal["past", "current"]
@@ -31,6 +33,7 @@ class History(NamedTuple):
     seen: jax.Array  # every client's latest round, [M]
 
 
+@method()
 def fedfv(
     local: LocalTraining, server: Server, *, alpha: Share = 0.1, window: Natural = 10, fv_window: Window = "past"
 ) -> Algorithm:
@@ -67,7 +70,7 @@ def fedfv(
             history, delta = cohort.at_server(against_past, history, mean, reply.delta, cohort.id, t)
         of_history = tree.subtract(delta, mean)
         if window and fv_window == "current":
-            delta, more = tree.against(delta, lambda j: tree.rows(reply.delta, j), jnp.full(n, t >= past))
+            delta, more = against(delta, lambda j: tree.rows(reply.delta, j), jnp.full(n, t >= past))
             a = a + more
         length, mean_length = jnp.sqrt(tree.dot(delta, delta)), jnp.sqrt(jnp.maximum(gram.mean(), 0))
         rounding = 10 * n * jnp.finfo(a.dtype).eps * jnp.vdot(a, jnp.sqrt(jnp.diagonal(gram)))
@@ -91,7 +94,7 @@ def against_past(
         slot = (t - k) % slots
         latest = history.seen[history.clients[slot]] == t - k
         eligible = latest & (t >= slots - 1)
-        return tree.against(delta, lambda j: tree.rows(history.updates, (slot, j)), eligible)[0], None
+        return against(delta, lambda j: tree.rows(history.updates, (slot, j)), eligible)[0], None
 
     return history, jax.lax.scan(against_round, delta, jnp.arange(slots - 1, 0, -1))[0]
 
@@ -99,3 +102,45 @@ def against_past(
 def kept_clients(n: int, alpha: float) -> int:
     """How many keep their update; rounded first, since (n - 1) (1 - alpha) may miss its integer by a bit."""
     return n - math.ceil(round((n - 1) * (1 - alpha), 9)) if alpha > 0 else 0
+
+
+def against(vector: Params, others: Callable[[jax.Array], Params], eligible: jax.Array) -> tuple[Params, jax.Array]:
+    """The vector without its part against the sum of those eligible others that oppose it, and that as weights [n].
+
+    One after the other, and none is read in vain: `others(j)` may come from a long history.
+    """
+
+    def product(j: jax.Array) -> jax.Array:
+        return jax.lax.cond(eligible[j], lambda: tree.dot(others(j), vector), lambda: jnp.zeros(()))
+
+    opposed = jax.lax.map(product, jnp.arange(eligible.size)) < 0
+
+    def add_if_opposed(total: Params, j: jax.Array) -> tuple[Params, None]:
+        return jax.lax.cond(opposed[j], lambda: tree.add(total, others(j)), lambda: total), None
+
+    total, _ = jax.lax.scan(add_if_opposed, tree.zeros_like(vector), jnp.arange(eligible.size))
+    square = tree.dot(total, total)
+    along = jnp.minimum(tree.dot(total, vector), 0) / jnp.where(square > 0, square, 1)
+    return tree.add(vector, tree.scale(-along, total)), -along * opposed
+
+
+def without_conflicts(gram: jax.Array, order: jax.Array, mended: int) -> jax.Array:
+    """Vectors without their parts against those that oppose them, as weights on the given vectors, [n, n].
+
+    v_i <- v_i - min(<v_i, u_j>, 0) / |u_j|^2 u_j for each j != i of the order, so that the last one's word stands.
+
+    Args:
+      gram: <u_i, u_j>, [n, n].
+      order: a permutation of the vectors.
+      mended: how many of the first vectors of the order are changed; the others stay as they are.
+    """
+    gram, order, n = jnp.asarray(gram), jnp.asarray(order), order.size
+    first = jnp.zeros(n, bool).at[order].set(jnp.arange(n) < mended)
+
+    def against(k: jax.Array, weights: jax.Array) -> jax.Array:
+        j = order[k]
+        along = jnp.sum(weights * gram[j], axis=1) / jnp.where(gram[j, j] > 0, gram[j, j], 1)
+        opposed = (along < 0) & first & (jnp.arange(n) != j)
+        return weights.at[:, j].add(jnp.where(opposed, -along, 0))
+
+    return jax.lax.fori_loop(0, n, against, jnp.eye(n, dtype=gram.dtype))

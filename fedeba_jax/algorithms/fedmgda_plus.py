@@ -9,16 +9,19 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import Prior, check, client_weights, diagnose, one_model
+from fedeba_jax.algorithm import Prior, client_weights, diagnose, one_model
 from fedeba_jax.cohort import Cohort
+from fedeba_jax.hyperparameters import Fraction, Positive, check
 from fedeba_jax.local import LocalTraining
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.solvers import min_norm_weights
-from fedeba_jax.types import Algorithm, Fraction, Info, Positive, Scalar
+from fedeba_jax.solvers import project_capped_simplex, quadratic_programme
+from fedeba_jax.types import Algorithm, Info, Scalar
 
 TINY = 1e-12  # an update shorter than this has no direction
 
 
+@method()
 def fedmgda_plus(
     local: LocalTraining, server: Server, *, eps: Fraction = 0.03, eta: Positive = 1.0, prior: Prior = "examples"
 ) -> Algorithm:
@@ -38,7 +41,7 @@ def fedmgda_plus(
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta").train, state.params)
-        start = client_weights(cohort, "uniform" if prior == "none" else "examples")
+        start = client_weights(cohort, "uniform" if prior == "none" else "examples").p
         mixture, inverse_norms = cohort.at_server(shortest_mixture, tree.gram(reply.delta), start, eps)
         a = eta * mixture * inverse_norms
         return server.step(state, reply.delta, a, cohort, local), diagnose(a)
@@ -53,3 +56,22 @@ def shortest_mixture(gram: jax.Array, prior: jax.Array, eps: Scalar) -> tuple[ja
     cosines = gram * inverse_norms * inverse_norms[:, None]
     lower, upper = jnp.maximum(prior - eps, 0), jnp.minimum(prior + eps, 1)
     return min_norm_weights(cosines, prior, lower, upper), inverse_norms
+
+
+def min_norm_weights(
+    gram: jax.Array, start: jax.Array, lower: jax.Array, upper: jax.Array, iterations: int = 1000
+) -> jax.Array:
+    """argmin x' gram x over {lower <= x <= upper, sum x = 1}: the shortest mixture of vectors with these products.
+
+    Args:
+      gram: <u_i, u_j>, [n, n].
+      start: a feasible point; it stays where the mixtures do not differ by more than rounding.
+      lower: [n].
+      upper: [n].
+      iterations: of FISTA.
+    """
+
+    def project(y: jax.Array) -> jax.Array:
+        return project_capped_simplex(y, lower, upper)
+
+    return quadratic_programme(gram, jnp.zeros_like(start), project, start, iterations)

@@ -6,18 +6,20 @@ Notes:
   forgotten nothing.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import Prior, check, diagnose, global_model, size_prior
+from fedeba_jax.algorithm import Prior, diagnose, global_model, size_prior
+from fedeba_jax.batching import blocks_of
 from fedeba_jax.cohort import Cohort
+from fedeba_jax.hyperparameters import Count, Fraction, check
 from fedeba_jax.local import LocalTraining, LocalUpdate
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Client, Count, Fraction, Info, Key, Params, Private, Sizes, State
+from fedeba_jax.types import Algorithm, Client, Info, InitParams, Key, Params, Private, Sizes, State
 from fedeba_jax.weights import normalised, uniform
 
 
@@ -28,6 +30,7 @@ class Memory(NamedTuple):
     forgotten: jax.Array  # [M] int32: how many of those x_t got wrong when they were counted last
 
 
+@method(logits=True)
 def fedwavg(
     local: LocalTraining, server: Server, *, alpha: Fraction = 0.3, forget_every: Count = 1, prior: Prior = "none"
 ) -> Algorithm:
@@ -46,7 +49,7 @@ def fedwavg(
     if forget_every < 1:
         raise ValueError(f"forget_every={forget_every} is not valid; give 1 or more")
 
-    def init(key: Key, init_params: Callable[[Key], Params], sizes: Sizes) -> State:
+    def init(key: Key, init_params: InitParams, sizes: Sizes) -> State:
         nothing = jnp.zeros((sizes.num_clients, sizes.capacity), bool)
         memory = Memory(nothing, jnp.zeros((sizes.num_clients,), jnp.int32))
         return State(server.init(init_params(key), sizes), memory)
@@ -55,11 +58,11 @@ def fedwavg(
         known, before = client.state
 
         def count() -> jax.Array:
-            return (known & ~local.correct(client, x)).sum(dtype=jnp.int32)
+            return (known & ~correct(local, client, x)).sum(dtype=jnp.int32)
 
         forgotten = jax.lax.cond(client.round % forget_every == 0, count, lambda: before)
         reply = local.reporting("delta").train(client, x)
-        known = local.correct(client, tree.add(x, reply.delta))
+        known = correct(local, client, tree.add(x, reply.delta))
         return reply, forgotten, Private(Memory(known, forgotten))
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Any, Info]:
@@ -75,3 +78,14 @@ def forgetting_weights(forgotten: jax.Array, alpha: Fraction, prior: jax.Array |
     """(1 - alpha) q_i + alpha f_i / sum_j f_j; q if nothing is forgotten."""
     q = uniform(forgotten.size) if prior is None else prior
     return (1 - alpha) * q + alpha * normalised(forgotten.astype(q.dtype), q)
+
+
+def correct(local: LocalTraining, client: Client, params: Params) -> jax.Array:
+    """Which of the client's examples the model classifies correctly, [C] bool; False beyond its number of examples."""
+    blocks = blocks_of(client, local.block)
+
+    def judge(b: jax.Array) -> jax.Array:
+        block = blocks.batch(b)
+        return (local.logits(params, block.x).argmax(-1) == block.y) & (block.mask > 0)
+
+    return jax.lax.map(judge, jnp.arange(blocks.number)).reshape(-1)[: client.data.capacity]

@@ -5,22 +5,23 @@ Notes:
   assignments of sampled clients move. FedEBA+ names a "beta = 0.5" that FOCUS does not have; `pi_damping` is our guess.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree, weights
-from fedeba_jax.algorithms.common import diagnose
+from fedeba_jax.algorithm import diagnose
 from fedeba_jax.cohort import Cohort
+from fedeba_jax.hyperparameters import Count, Fraction
 from fedeba_jax.local import LocalTraining
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Client, Count, Fraction, Info, Key, Mixture, Params, Scalar, Sizes, State
+from fedeba_jax.types import Algorithm, Client, Info, InitParams, Key, Mixture, Params, Scalar, Sizes, State
 
 FLOOR = 1e-8  # of an assignment: one at zero could never recover
 EMPTY = 1e-12  # a cluster whose assignments sum to less stays as it is
 
 
+@method(weighted_sum=False)
 def focus(local: LocalTraining, server: Server, *, clusters: Count = 2, pi_damping: Fraction = 0.0) -> Algorithm:
     """EM of soft clusters: pi_im ~ pi_im exp(-F_i(w_m)), then w_m <- w_m + sum_i pi_im Delta_im / sum_i pi_im.
 
@@ -33,7 +34,7 @@ def focus(local: LocalTraining, server: Server, *, clusters: Count = 2, pi_dampi
       pi_damping: share of the old pi that is kept; 0 is EM.
     """
 
-    def init(key: Key, init_params: Callable[[Key], Params], sizes: Sizes) -> State:
+    def init(key: Key, init_params: InitParams, sizes: Sizes) -> State:
         keys = jnp.stack([key, *(jax.random.fold_in(key, m) for m in range(1, clusters))])
         state = jax.vmap(lambda key: server.init(init_params(key), sizes))(keys)
         return State(state, jnp.full((sizes.num_clients, clusters), 1 / clusters))

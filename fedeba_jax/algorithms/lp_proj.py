@@ -14,14 +14,17 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from optax import GradientTransformationExtraArgs as Transform
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import alone, check, diagnose
+from fedeba_jax.algorithm import alone, diagnose
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.gradients import tied
+from fedeba_jax.gradients import stateless
+from fedeba_jax.hyperparameters import Count, NonNegative, Positive, check
 from fedeba_jax.local import LocalTraining
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Client, Count, Info, Key, NonNegative, Params, Positive, Private, Sizes, State
+from fedeba_jax.types import Algorithm, Client, Info, InitParams, Key, Params, Private, Sizes, State
 
 PROJECTION = 2**32 - 2
 """Folded into the initial key for P."""
@@ -33,6 +36,7 @@ class LpProjState(NamedTuple):
     projection: Params  # P, [dim, ...]; all know it from the seed
 
 
+@method(weighted_sum=False)
 def lp_proj(
     local: LocalTraining,
     server: Server,
@@ -66,7 +70,7 @@ def lp_proj(
     check("p", p, Norm)
     clipped = local.reporting("delta").with_gradient(optax.clip_by_global_norm(clip))
 
-    def init(key: Key, init_params: Callable[[Key], Params], sizes: Sizes) -> State:
+    def init(key: Key, init_params: InitParams, sizes: Sizes) -> State:
         theta = init_params(key)
         projection = random_projection(jax.random.fold_in(key, PROJECTION), theta, dim)
         shared = server.init(jnp.zeros((dim,)), sizes)
@@ -108,3 +112,18 @@ def random_projection(key: Key, like: Params, dim: int) -> Params:
     """P as a stacked tree: normal rows, each of length 1 over all leaves."""
     drawn = optax.tree.random_like(key, tree.repeat(like, dim), jax.random.normal)
     return jax.vmap(lambda row: tree.scale(1 / optax.tree.norm(row), row))(drawn)
+
+
+def tied(projection: Params, slope: Callable[[jax.Array], jax.Array]) -> Transform:
+    """grad - P' slope(w - P z): lp-proj's tie of the local model z to w, the context's `shared`.
+
+    Args:
+      projection: P, a stack of trees like z.
+      slope: the derivative of the tie, of w - P z.
+    """
+
+    def function(gradient: Params, params: Params, *, shared: jax.Array, **_: Any) -> Params:
+        away = slope(shared - tree.products(projection, params))
+        return tree.subtract(gradient, tree.weighted_sum(projection, away))
+
+    return stateless(function)

@@ -6,14 +6,17 @@ Notes:
 """
 
 from fedeba_jax import tree
-from fedeba_jax.algorithms.common import Weighting, check, client_weights, diagnose, remembering
+from fedeba_jax.algorithm import Weighting, client_weights, diagnose, remembering
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import blend
+from fedeba_jax.hyperparameters import Fraction, check
 from fedeba_jax.local import LocalTraining, LocalUpdate
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Client, Fraction, Info, Params, Sizes
+from fedeba_jax.types import Algorithm, Client, Info, Params, Sizes
 
 
+@method()
 def mime_lite(
     local: LocalTraining, server: Server, *, beta: Fraction = 0.9, weighting: Weighting = "examples"
 ) -> Algorithm:
@@ -39,7 +42,7 @@ def mime_lite(
         return tree.zeros_like(x)
 
     def update(state: ServerState, m: Params, cohort: Cohort) -> tuple[ServerState, Params, Info]:
-        x, p = state.params, client_weights(cohort, weighting)
+        x, p = state.params, client_weights(cohort, weighting).p
         reply = cohort.ask(train, x, m)
         gradient = cohort.ask_sum(local.grad, p, x, alongside=True)
         return server.step(state, reply.delta, p, cohort, local), tree.mix(beta, gradient, m), diagnose(p)

@@ -8,15 +8,17 @@ Notes:
 
 import jax.numpy as jnp
 
-from fedeba_jax.algorithms.common import Prior, check, diagnose, one_model, size_prior
+from fedeba_jax.algorithm import Prior, diagnose, entropy_weights, one_model
 from fedeba_jax.cohort import Cohort
+from fedeba_jax.hyperparameters import Degrees, Fraction, Temperature, check
 from fedeba_jax.local import LocalTraining
-from fedeba_jax.privacy import NONE, Privacy
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Degrees, Fraction, Info, Temperature
-from fedeba_jax.weights import by_examples, entropy_based, fairness_angle
+from fedeba_jax.types import Algorithm, Info
+from fedeba_jax.weights import by_examples, fairness_angle, is_open
 
 
+@method(privacy=("client",))
 def prac_fedeba_plus(
     local: LocalTraining,
     server: Server,
@@ -25,9 +27,8 @@ def prac_fedeba_plus(
     alpha: Fraction = 0.9,
     theta: Degrees = 0.0,
     prior: Prior = "none",
-    privacy: Privacy = NONE,
 ) -> Algorithm:
-    """Entropy-based aggregation, aligned at the server from one upload a client.
+    """Entropy-based aggregation, aligned at the server from one upload per client.
 
     Args:
       local: local training.
@@ -36,28 +37,24 @@ def prac_fedeba_plus(
       alpha: strength of the alignment, in [0, 1]; 0 is FedEBA.
       theta: fair angle in degrees: a larger angle of the losses opens the gate.
       prior: of both softmaxes: "none" or "examples".
-      privacy: none or client, which needs equal numbers of steps.
     """
     check("prior", prior, Prior)
-    privacy.only("client")
-    if privacy.mode != "none" and local.epochs is not None:
+    if local.limits is not None and local.epochs is not None:
         raise ValueError("privacy=client: local epochs give clients unequal numbers of steps, which weigh; give steps")
-    local = privacy.local(local)
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta", "initial_loss", "loss").train, state.params)  # lines 6-12
-        q, cap = size_prior(cohort, prior), privacy.cap(cohort.size, tau)
-        p, p_fair = entropy_based(reply.loss, tau, q, cap), entropy_based(reply.initial_loss, tau, q, cap)
+        p, most = entropy_weights(cohort, reply.loss, tau, prior, local.limits)
+        p_fair, _ = entropy_weights(cohort, reply.initial_loss, tau, prior, local.limits)
         steps = local.num_steps(cohort.num_examples).astype(p.dtype)
         angle = fairness_angle(reply.initial_loss)
-        unfair = privacy.gate(angle, theta)  # line 13
+        unfair = is_open(angle, theta, blind=local.limits is not None)  # line 13
         fair = jnp.vdot(p, steps) * p_fair / steps  # line 14: g~ of every step, for each client's number of steps
-        one_step = by_examples(cohort.num_examples, cap) / steps  # line 19
+        one_step = by_examples(cohort.num_examples, most) / steps  # line 19
         mixed = (1 - alpha) * p + alpha * jnp.where(unfair, fair, one_step)
-        state, delta = server.receive(state, reply.delta, mixed, cohort, local)  # lines 15-16, 20
-        total = (1 - alpha) + alpha * jnp.where(unfair, 1.0, 1 / local.steps)
-        delta = privacy.noised(cohort.key, delta, cap, total)
-        info = diagnose(p, before=reply.initial_loss, after=reply.loss)
-        return server.descend(state, delta), {**info, "angle": angle, "gate": unfair}
+        total = (1 - alpha) + alpha * jnp.where(unfair, 1.0, 1 / local.steps)  # of the weights, for equal steps
+        most = None if most is None else most * total
+        info = {**diagnose(p, before=reply.initial_loss, after=reply.loss), "angle": angle, "gate": unfair}
+        return server.step(state, reply.delta, mixed, cohort, local, most), info  # lines 15-16, 20
 
     return one_model(server, update)

@@ -1,14 +1,24 @@
 """PropFair (Zhang et al. 2023, "Proportional Fairness in Federated Learning")."""
 
-from fedeba_jax.algorithms.common import Weighting
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from optax import GradientTransformationExtraArgs as Transform
+
+from fedeba_jax import tree
+from fedeba_jax.algorithm import Weighting
 from fedeba_jax.algorithms.fedavg import fedavg
-from fedeba_jax.gradients import chain_rule
+from fedeba_jax.gradients import stateless
+from fedeba_jax.hyperparameters import Positive
 from fedeba_jax.local import LocalTraining
-from fedeba_jax.objectives import proportional
+from fedeba_jax.method import method
 from fedeba_jax.server import Server
-from fedeba_jax.types import Algorithm, Positive
+from fedeba_jax.types import Algorithm, Params, Scalar
 
 
+@method()
 def propfair(
     local: LocalTraining,
     server: Server,
@@ -34,3 +44,24 @@ def propfair(
     """
     bent = chain_rule(lambda loss: proportional(loss, M, eps, huber=huber))
     return fedavg(local.with_gradient(bent), server, weighting=weighting)
+
+
+def proportional(loss: jax.Array, M: Scalar, eps: Scalar, *, huber: bool = False) -> jax.Array:
+    """T(l) = -log(1 - l/M) while M - l >= eps: PropFair's cost of a loss l (slope 1 / (M - l)).
+
+    Beyond it l/M (slope 1/M), as in the authors' code; with `huber` l/eps (slope 1/eps), the paper's
+    continuation up to a constant. T jumps at the switch; only its slope matters.
+    """
+    room = M - loss
+    inside = room >= eps
+    log = -jnp.log(jnp.where(inside, room, M) / M)  # the inner where keeps log's slope finite beyond the switch
+    return jnp.where(inside, log, loss / (eps if huber else M))
+
+
+def chain_rule(outer: Callable[[jax.Array], jax.Array]) -> Transform:
+    """outer'(F) grad F: the step minimises outer(F), F the loss of the whole batch, however it is cut into blocks."""
+
+    def function(gradient: Params, params: Params, *, value: jax.Array, **_: Any) -> Params:
+        return tree.scale(jax.grad(outer)(value), gradient)
+
+    return stateless(function)

@@ -9,15 +9,18 @@ Notes:
 import jax
 import jax.numpy as jnp
 
-from fedeba_jax.algorithms.common import diagnose, one_model
+from fedeba_jax.algorithm import diagnose, one_model
 from fedeba_jax.cohort import Cohort
+from fedeba_jax.hyperparameters import Natural
 from fedeba_jax.local import LocalTraining
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Client, Info, Key, Natural, Params
+from fedeba_jax.types import Algorithm, Client, Info, Key, Params
 
 EATEN = 1e-6  # a mass that is nothing but rounding
 
 
+@method(weighted_sum=False)
 def rank_core_fed(local: LocalTraining, server: Server, *, candidates: Natural = 9) -> Algorithm:
     """x_{t+1} is a candidate in the proportional veto core: x_t + sum_i a_i Delta_i of the winning a.
 

@@ -2,16 +2,21 @@
 
 from typing import Any
 
+import chex
+import jax
 import jax.numpy as jnp
 
-from fedeba_jax.algorithms.common import Prior, check, diagnose, remembering, size_prior
+from fedeba_jax.algorithm import Prior, diagnose, remembering, size_prior
 from fedeba_jax.cohort import Cohort
+from fedeba_jax.hyperparameters import check
 from fedeba_jax.local import LocalTraining
+from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Info, Scalar
-from fedeba_jax.weights import tilted
+from fedeba_jax.weights import softmax
 
 
+@method()
 def term(
     local: LocalTraining, server: Server, *, t: Scalar = 0.1, normalised: bool = True, prior: Prior = "none"
 ) -> Algorithm:
@@ -45,3 +50,15 @@ def term(
         return server.step(state, reply.delta, a, cohort, local), Z, diagnose(a, before=losses)
 
     return remembering(server, lambda params, sizes: () if normalised else jnp.zeros(()), update)
+
+
+def tilted(losses: jax.Array, t: Scalar, prior: jax.Array | None = None) -> jax.Array:
+    """p_i = q_i exp(t F_i) / sum_j q_j exp(t F_j): the gradient's weights in TERM's (1/t) log sum_i q_i exp(t F_i).
+
+    Args:
+      losses: F_i, [n].
+      t: tilt: 0 gives the prior, large ones the worst client, negative ones the best.
+      prior: q_i, [n], non-negative; uniform by default.
+    """
+    chex.assert_rank(losses, 1)
+    return softmax(t * losses, prior)

@@ -30,17 +30,17 @@ def federate(x: np.ndarray, y: np.ndarray, owned: Sequence[np.ndarray]) -> Feder
     return Federation(jax.tree.map(jnp.asarray, pack(x)), jnp.asarray(y), jnp.asarray(table), jnp.asarray(count))
 
 
-def flat_list(index: np.ndarray, count: np.ndarray, length: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def flat_list(table: np.ndarray, count: np.ndarray, length: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """A table's valid entries as one list, and whose they are; padded to `length` with owner M."""
-    num_clients, capacity = index.shape
+    num_clients, capacity = table.shape
     valid = np.arange(capacity) < count[:, None]
     padding = (length or valid.sum()) - valid.sum()
-    example = np.concatenate([index[valid], np.zeros(padding, np.int32)])
+    example = np.concatenate([table[valid], np.zeros(padding, np.int32)])
     owner = np.concatenate([np.nonzero(valid)[0], np.full(padding, num_clients)]).astype(np.int32)
     return example, owner
 
 
 def held_out(federation: Federation) -> HeldOut:
     """A federation of held-out examples with its flat list."""
-    example, owner = flat_list(np.asarray(federation.index), np.asarray(federation.count))
+    example, owner = flat_list(np.asarray(federation.rows), np.asarray(federation.num_examples))
     return HeldOut(federation, jnp.asarray(example), jnp.asarray(owner))

@@ -1,6 +1,6 @@
 """Who owns which example: index lists for clients, from labels and a seed alone.
 
-When to use which: `sharded` is the paper's main split (two label shards a client, equal sizes, test data
+When to use which: `split_by_shards` is the paper's main split (two label shards per client, equal sizes, test data
 of the client's own labels); `dirichlet` has unequal sizes and mixtures of labels, and goes with `holdout`
 (each client's own examples) or with `deal_like` (the official test set, in proportion).
 
@@ -32,7 +32,7 @@ def label_shards(labels: np.ndarray, num_clients: int, seed: int, shards_per_cli
     return [np.concatenate([shards[shard] for shard in hand]) for hand in hands]
 
 
-def sharded(
+def split_by_shards(
     train_labels: np.ndarray, test_labels: np.ndarray, *, num_clients: int, seed: int, shards_per_client: int = 2
 ) -> Split:
     """`label_shards` for the train set, and the whole test set dealt with the same shard ids.

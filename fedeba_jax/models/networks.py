@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from fedeba_jax.models.layers import conv_pool
+from fedeba_jax.models.convolution.pooled import conv_pool
+from fedeba_jax.models.convolution.tiles import KERNEL
 from fedeba_jax.models.normalization import IDENTITY
-from fedeba_jax.models.tiles import KERNEL
 from fedeba_jax.types import Key, Model, Params
 
 Initializer = Callable[[Key, Sequence[int], jnp.dtype], jax.Array]

@@ -1,0 +1,1 @@
+"""From the command line to values: flags, tasks, call syntax, grids, and what goes with what."""

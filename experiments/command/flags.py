@@ -1,0 +1,85 @@
+"""Flags that binaries share: algorithm, task and its fields, seeds, data, devices, output, choice of the best.
+
+A binary adopts all of them, or declares those it takes as its own, so that --help shows them.
+"""
+
+from typing import Any
+
+from absl import flags
+
+from experiments.command.tasks import CHOICES, FIELDS, HELP, OPTIONS, TASKS
+from fedeba_jax.metrics import SHOWN
+
+FLAGS = flags.FLAGS
+MAPS = "auto, vmap, map, chunked(N), sharded or sharded(vmap)"
+flags.DEFINE_list("algorithm", ["fedeba_plus"], "Algorithm, or several where several are compared: fedavg,fedeba_plus.")
+flags.DEFINE_string("task", "fashion_mnist_mlp", f"One of {', '.join(TASKS)}.")
+flags.DEFINE_list("seeds", ["0"], "Seeds, one run for each: 0,1,2 or 0:3.")
+flags.DEFINE_integer("data_seed", None, "Seed of the data split, if it shall not follow the seed.")
+flags.DEFINE_integer("init_seed", None, "Seed of the initial model, if it shall not follow the seed.")
+flags.DEFINE_integer("sample_seed", None, "Seed of client and batch sampling, if it shall not follow the seed.")
+flags.DEFINE_float("validation", None, "Fraction of each client's training data held back and evaluated.")
+flags.DEFINE_string("out", None, "Folder (of benchmarks: file) of the results; the default is in the description.")
+flags.DEFINE_bool("overwrite", False, "Replace the experiment that --out holds.")
+flags.DEFINE_bool("plot", True, "Write a picture (needs the plot extra).")
+flags.DEFINE_enum("select_on", "validation", ["validation", "test"], "Which split the best points are chosen on.")
+flags.DEFINE_enum("metric", "mean", list(SHOWN), "What the best points are chosen by.")
+flags.DEFINE_string("data_dir", None, "Where data sets live; default $FEDEBA_DATA, or ./data.")
+flags.DEFINE_string("client_map", "auto", f"How the clients of a round run: {MAPS}.")
+flags.DEFINE_string("run_map", "auto", f"How several runs run: {MAPS}.")
+flags.DEFINE_enum(
+    "state_dtype",
+    "float32",
+    ["float32", "bfloat16"],
+    "Type in which personal models are kept between rounds; bfloat16 halves their memory.",
+)
+flags.DEFINE_integer("host_devices", 0, "CPU devices to make; 0 is one per core.")
+flags.DEFINE_string("compilation_cache", None, "Folder that keeps compiled programs; empty for none.")
+_DEFINE = {int: flags.DEFINE_integer, float: flags.DEFINE_float}
+for _field, _kind in FIELDS.items():
+    _names = CHOICES.get(_field) or OPTIONS.get(_field)
+    _valid = f" ({', '.join(_names)})" if _names else ""
+    _define: Any = _DEFINE.get(_kind, flags.DEFINE_string)  # type: ignore[call-overload]
+    _define(_field, None, f"Of the task, if changed: {HELP[_field]}{_valid}.")
+
+
+def set_defaults(defaults: dict[str, Any]) -> None:
+    """Other defaults of flags for a binary, shown by its --help; called before the flags are parsed."""
+    for name, value in defaults.items():
+        flags.set_default(FLAGS[name], value)
+
+
+def changes() -> dict[str, Any]:
+    """The fields of the task that flags change."""
+    return {field: FLAGS[field].value for field in FIELDS if FLAGS[field].value is not None}
+
+
+def others(validation: float) -> dict[str, Any]:
+    """The fields of a run that flags set, beside algorithm, task and seed."""
+    fraction = validation if FLAGS.validation is None else FLAGS.validation
+    if not 0 <= fraction < 1:
+        raise ValueError(f"--validation={fraction} is not a fraction; give a number in [0, 1)")
+    names = ("data_seed", "init_seed", "sample_seed")
+    chosen = {name: None if FLAGS[name].value is None else _seed(name, FLAGS[name].value) for name in names}
+    return {**chosen, "validation": fraction, "state_dtype": FLAGS.state_dtype}
+
+
+def seeds() -> tuple[int, ...]:
+    """--seeds as numbers: 0,1,2 or 0:3."""
+    numbers: list[int] = []
+    for text in FLAGS.seeds:
+        first, colon, end = text.partition(":")
+        numbers += range(_seed("seeds", first), _seed("seeds", end)) if colon else [_seed("seeds", text)]
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(f"--seeds={','.join(FLAGS.seeds)} must name different seeds; give each once, as 0,1,2 or 0:3")
+    return tuple(numbers)
+
+
+def _seed(flag: str, text: str | int) -> int:
+    try:
+        seed = int(text)
+    except ValueError:
+        seed = -1
+    if not 0 <= seed < 2**31:
+        raise ValueError(f"--{flag}: {text!r} is not a seed; give whole numbers from 0, as 0,1,2 or 0:3")
+    return seed

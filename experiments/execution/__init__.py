@@ -1,0 +1,1 @@
+"""The one runner: batches of runs, their programs, folders, checkpoints and progress."""

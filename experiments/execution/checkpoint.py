@@ -1,0 +1,54 @@
+"""Checkpoints that survive being killed at any moment, and notice every flipped bit.
+
+A file is replaced whole or not at all; it begins with the sha256 of the rest.
+"""
+
+import hashlib
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def save(path: Path, journal: dict[str, Any], tree: Any = None) -> None:
+    """Write a journal (JSON) and the arrays of a tree."""
+    buffer = io.BytesIO()
+    arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+    np.savez(buffer, journal=np.frombuffer(json.dumps(journal).encode(), np.uint8), **arrays)
+    content = buffer.getvalue()
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as file:
+        file.write(hashlib.sha256(content).digest() + content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def load(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The journal and the leaves; a file that was changed is an error."""
+    data = path.read_bytes()
+    digest, content = data[:32], data[32:]
+    if hashlib.sha256(content).digest() != digest:
+        raise ValueError(f"{path} is damaged (its checksum is wrong); delete the folder, or restore the file")
+    with np.load(io.BytesIO(content)) as arrays:
+        leaves = [arrays[f"leaf{i}"] for i in range(len(arrays.files) - 1)]
+        return json.loads(arrays["journal"].tobytes()), leaves
+
+
+def restore(leaves: list[np.ndarray], like: Any) -> Any:
+    """The leaves as a tree of the structure, shapes and placement of `like`."""
+    reference, structure = jax.tree.flatten(like)
+    if len(leaves) == len(reference):  # bfloat16 is not NumPy's: it comes back as bytes
+        leaves = [a.view(r.dtype) if a.dtype.kind == "V" else a for a, r in zip(leaves, reference, strict=True)]
+    shapes = [(leaf.shape, leaf.dtype) for leaf in reference]
+    if [(leaf.shape, leaf.dtype) for leaf in leaves] != shapes:
+        raise ValueError("the checkpoint is of another program; delete it, and the last batch of runs starts over")
+    placed = [
+        jax.device_put(leaf, ref.sharding) if isinstance(ref, jax.Array) else leaf
+        for leaf, ref in zip(leaves, reference, strict=True)
+    ]
+    return jax.tree.unflatten(structure, placed)

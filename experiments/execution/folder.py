@@ -1,0 +1,226 @@
+"""The folder of an experiment: what every binary that trains writes, and every report reads.
+
+    experiment.json   the mark of a folder of ours, the task, what varies, the planned runs, and the origins of the
+                      rows (data source and md5, versions, commit, devices)
+    results.jsonl     one row per run, evaluation, split and model: settings, metrics, costs; the last rows of a run
+                      ("final") also hold the accuracy and loss of each client, and what the run may claim on privacy
+    rounds.jsonl      one row per run and round: gate, angle, losses, weights, communication (`train` alone)
+    timings.jsonl     one row per chunk of rounds: how long it took; the only file that differs between two equal runs
+    summary.json      means over seeds, made from results.jsonl when all runs are done
+    checkpoint.bin    the running batch of runs: its state, and how much of the tables belongs to it
+    lock              held by the process that writes here
+
+Rows are appended as they come. A checkpoint follows each chunk of rounds; on start the tables are cut back to what it
+vouches for, so a run that was killed ends with the same bytes as one that was left alone.
+"""
+
+import fcntl
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.command.runs import Run, varying
+
+FORMAT, VERSION = "fedeba_jax experiment", 1
+MARK, RESULTS, ROUNDS, TIMINGS = "experiment.json", "results.jsonl", "rounds.jsonl", "timings.jsonl"
+SUMMARY, CHECKPOINT, LOCK = "summary.json", "checkpoint.bin", "lock"
+TABLES = (RESULTS, ROUNDS)  # what a checkpoint vouches for
+OURS = (MARK, RESULTS, ROUNDS, TIMINGS, SUMMARY, CHECKPOINT)
+OLD = ("config.json", "sweep.json")  # marks of folders of older versions
+PACKAGES = ("fedeba_jax", "jax", "jaxlib", "flax", "optax", "numpy")
+
+
+def shown(models: Iterable[str], wanted: str = "global") -> str:
+    """The evaluated model that stands for the wanted one: global and personal stand in for each other."""
+    other = {"global": "personal", "personal": "global"}.get(wanted, wanted)
+    return other if wanted not in models and other in models else wanted
+
+
+def description(folder: Path) -> dict[str, Any]:
+    """The content of experiment.json; an error, in one line, if the folder is not ours."""
+    for name in OLD:
+        if (folder / name).exists() and not (folder / MARK).exists():
+            raise ValueError(f"{folder} is of an older version of fedeba_jax ({name}); run it again in another folder")
+    try:
+        content = json.loads((folder / MARK).read_text())
+    except FileNotFoundError:
+        raise ValueError(f"{folder} holds files that are not of an experiment; give another folder") from None
+    except ValueError as error:
+        raise ValueError(f"{folder / MARK} is not JSON ({error}); restore it, or give another folder") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"{folder / MARK} is not of an experiment of ours; give another folder")
+    if content.get("version") != VERSION:
+        raise ValueError(
+            f"{folder} has format version {content.get('version')}, this is version {VERSION}; "
+            "use the fedeba_jax that wrote it, or give another folder"
+        )
+    return content
+
+
+def is_new(folder: Path) -> bool:
+    """Whether the folder is yet to be made, or empty; an error if it cannot be a folder of ours."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--out={folder} is a file; give a folder")
+    held = [path.name for path in folder.iterdir()] if folder.exists() else []
+    if not set(held) - {LOCK}:
+        return True
+    description(folder)
+    return False
+
+
+def check_no_others(folder: Path, runs: Sequence[Run]) -> None:
+    """An error if the folder holds runs that are not among these; it names what differs."""
+    planned = {run.id: cleaned(run.record) for run in runs}
+    for id_, other in description(folder)["runs"].items():
+        if id_ not in planned:
+            closest = min(planned.values(), key=lambda record: len(_differences(other, record)))
+            told = ", ".join(f"{name}={a} there, {b} now" for name, a, b in _differences(other, closest)[:3])
+            raise ValueError(
+                f"--out={folder} holds a run that is not asked for ({told}); give another folder, or --overwrite to "
+                "replace it"
+            )
+
+
+def _differences(one: dict[str, Any], other: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Names and values in which two records of runs differ."""
+    flat = [{**r["settings"], **r["hparams"], "algorithm": r["algorithm"], "seed": r["seed"]} for r in (one, other)]
+    names = dict.fromkeys([*flat[0], *flat[1]])
+    return [(n, flat[0].get(n), flat[1].get(n)) for n in names if flat[0].get(n) != flat[1].get(n)]
+
+
+def describe(folder: Path, runs: Sequence[Run], origins: dict[str, dict[str, Any]]) -> dict[str, int]:
+    """Write experiment.json, of all runs that were ever planned here.
+
+    Args:
+      folder: the folder.
+      runs: the planned runs.
+      origins: where the rows that follow come from, by data set.
+
+    Returns:
+      The number of each origin, by data set.
+    """
+    path = folder / MARK
+    before = description(folder) if path.exists() else {"runs": {}, "origins": [], "varies": []}
+    known: list[dict[str, Any]] = before["origins"]
+    for origin in origins.values():
+        if (clean := cleaned(origin)) not in known:
+            known.append(clean)
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "task": runs[0].task_name,
+        "varies": sorted({*before["varies"], *varying(runs)}),
+        "runs": before["runs"] | {run.id: run.record | {"rounds": run.task.rounds} for run in runs},
+        "origins": known,
+    }
+    write_json(path, content)
+    return {name: known.index(cleaned(origin)) for name, origin in origins.items()}
+
+
+def clear(folder: Path) -> None:
+    """Remove the files of an experiment, and nothing else."""
+    for name in OURS:
+        (folder / name).unlink(missing_ok=True)
+
+
+class Lock:
+    """Only one process writes to a folder; the system lets go of the lock when it dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._file = open(self._folder / LOCK, "a")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise ValueError(
+                f"--out={self._folder}: another process is writing to this folder; wait for it, or give another folder"
+            ) from None
+
+    def __exit__(self, *_: Any) -> None:
+        self._file.close()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a whole file or nothing."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "w") as file:
+        json.dump(cleaned(content), file, indent=1)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Append rows as JSON lines, in one write."""
+    with open(path, "a") as file:
+        file.write("".join(json.dumps(cleaned(row)) + "\n" for row in rows))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a JSON-lines file; a last line that a killed run left half written is dropped."""
+    rows = []
+    for number, line in enumerate(path.read_text().split("\n")[:-1] if path.exists() else [], 1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number} is not JSON ({error}); run it again") from None
+    return rows
+
+
+def finished(folder: Path) -> set[str]:
+    """Runs that need no more work."""
+    return {row["run"] for row in read_rows(folder / RESULTS) if row["final"]}
+
+
+def environment() -> dict[str, Any]:
+    """Versions, commit and devices."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "commit": _commit(),
+        "backend": jax.default_backend(),
+        "devices": [str(device) for device in jax.devices()],
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, with "+" if it was changed since; None outside a checkout."""
+    here = str(Path(__file__).parent)
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", here, *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def cleaned(value: Any) -> Any:
+    """As JSON takes it: Python numbers of 7 digits, and null for what is not finite."""
+    if isinstance(value, dict):
+        return {str(k): cleaned(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(v) for v in value]
+    if isinstance(value, np.ndarray | jax.Array):
+        return cleaned(np.asarray(value).tolist())
+    if isinstance(value, np.generic):
+        return cleaned(value.item())
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    return value

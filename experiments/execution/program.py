@@ -1,0 +1,156 @@
+"""A batch of runs as two compiled programs: `init`, and `chunk` of rounds with an evaluation.
+
+Whatever may differ between the runs of a batch is in `Runs`, stacked; everything else is static.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fedeba_jax
+from experiments.command.runs import Run
+from experiments.command.tasks import Task
+from experiments.command.values import Call, Static, join
+from experiments.execution import devices
+from experiments.execution.federations import Pools, Tables, assemble
+from fedeba_jax import client_map as maps
+from fedeba_jax import tree
+from fedeba_jax.evaluate import Scores
+from fedeba_jax.hyperparameters import collaborators
+from fedeba_jax.types import Algorithm, Info, Model, Sizes, State
+
+Evaluation = dict[str, dict[str, Scores]]  # by split and model, [R, M] each
+
+
+class Runs(NamedTuple):
+    """What the R runs of a batch may differ in; every leaf is [R, ...]."""
+
+    numbers: list[Any]  # of hyper-parameters and task, in the order of `values.split`
+    init_seed: Any
+    sample_seed: Any
+    tables: Tables
+
+
+def stack(runs: Sequence[Run], tables: Tables) -> Runs:
+    """Runs of one compilation, and who holds what in each, as one batch."""
+    numbers = zip(*(run.parts[0] for run in runs), strict=True)
+    return Runs(
+        [np.array(values, np.float32) for values in numbers],
+        np.array([run.seeds.init for run in runs], np.uint32),
+        np.array([run.seeds.sample for run in runs], np.uint32),
+        tables,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The static part of a batch of runs, and its compiled functions."""
+
+    static: Static
+    model: Model
+    sizes: Sizes
+    client_map: str
+    run_map: str
+    state_dtype: str = "float32"
+
+    @property
+    def placement(self) -> Any:
+        """Where arrays live: a copy on every device that takes part, made once; None for a single device."""
+        several = "sharded" in self.client_map or "sharded" in self.run_map
+        return maps.replicated(maps.device_mesh()) if several else None
+
+    def init(self) -> Callable[[Runs], State]:
+        """Runs -> their states before the first round."""
+
+        def one(run: Runs) -> State:
+            key = jax.random.key(run.init_seed)
+            return fedeba_jax.start(
+                self.algorithm(run), self.model.init, key, sizes=self.sizes, state_dtype=self.state_dtype
+            )
+
+        run_map = devices.by_name(self.run_map, "run_map")
+        return jax.jit(lambda runs: fedeba_jax.sweep(one, (runs,), run_map=run_map), out_shardings=self.placement)
+
+    def chunk(self, rounds: int) -> Callable[[Runs, State, Any, Pools], tuple[State, Info, Evaluation]]:
+        """(runs, state, first round, examples) -> state, diagnostics [R, rounds, ...], scores after the last round."""
+        client_map, run_map = devices.by_name(self.client_map, "client_map"), devices.by_name(self.run_map, "run_map")
+
+        def one(run: Runs, state: State, first: jax.Array, pools: Pools) -> tuple[State, Info, Evaluation]:
+            train, held_out = assemble(pools, run.tables)
+            state, info, scores = fedeba_jax.simulate(
+                self.algorithm(run),
+                train,
+                self.model.init,
+                jax.random.key(run.sample_seed),
+                sizes=self.sizes,
+                rounds=rounds,
+                eval_every=rounds,
+                test=held_out,
+                apply=self.model.apply,
+                client_map=client_map,
+                state=state,
+                first_round=first,
+            )
+            return state, info, tree.rows(scores, 0)
+
+        def train_chunk(runs: Runs, state: State, first: jax.Array, pools: Pools) -> Any:
+            return fedeba_jax.sweep(one, (runs, state), shared=(first, pools), run_map=run_map)
+
+        # States come out where they go in, or the second call would compile again.
+        return jax.jit(train_chunk, donate_argnums=1, out_shardings=self.placement)
+
+    def algorithm(self, run: Runs) -> Algorithm:
+        """The algorithm of one run, its numbers possibly traced."""
+        name, hparams, task = join(run.numbers, self.static)
+        return make_algorithm(name, hparams, task, self.model)
+
+    def check_memory(self, runs: Runs) -> None:
+        """An error if the states of these runs alone take more than there is, before anything is compiled.
+
+        Sharded runs and clients have the states on every device; the devices of a CPU share its memory.
+        """
+        copies = jax.device_count() if self.placement and jax.default_backend() == "cpu" else 1
+        needed, free = copies * tree.num_bytes(jax.eval_shape(self.init(), runs)), devices.free_memory()
+        if needed <= free:
+            return
+        count = len(runs.init_seed)
+        remedies = ["--state_dtype=bfloat16"] * (self.state_dtype == "float32") + ["fewer --clients"]
+        remedies += ["fewer runs at once"] * (count > 1) + ["--host_devices=1"] * (copies > 1)
+        raise ValueError(
+            f"--algorithm={join(runs.numbers, self.static)[0]} keeps {needed / 2**30:.2f} GiB of state "
+            f"({self.sizes.num_clients} clients x {count} runs x {copies} copies), and {free / 2**30:.2f} GiB are free; "
+            f"give {' or '.join(remedies)}"
+        )
+
+
+def make_algorithm(name: str, hparams: dict[str, Any], task: Task, model: Model) -> Algorithm:
+    """The algorithm as settings describe it."""
+    local = fedeba_jax.LocalTraining(
+        objective=_make(task.objective, model=model, rounds=task.rounds),
+        learning_rate=fedeba_jax.schedules.decay(task.lr, task.lr_decay),
+        steps=task.steps,
+        epochs=task.local_epochs or None,
+        batch_size=task.batch_size or None,
+        loss_on=task.loss_eval,
+        apply=model.apply,
+    )
+    privacy = task.privacy.make()
+    server = privacy.server(task.server.make())
+    make = functools.partial(fedeba_jax.ALGORITHMS[name], privacy.local(local), server)
+    values = {key: value.make() if isinstance(value, Call) else value for key, value in hparams.items()}
+    return fedeba_jax.scheduled(make, **values)
+
+
+def _make(call: Call, **supplied: Any) -> Any:
+    """What a call makes, given those of the supplied collaborators that its function takes."""
+    return call.make(**{name: supplied[name] for name in collaborators(call.function)})
+
+
+def round_number(done: int) -> jax.Array:
+    """A round number as an array: a Python int would be a new program each time."""
+    return jnp.asarray(done, jnp.int32)

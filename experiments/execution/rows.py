@@ -1,0 +1,117 @@
+"""From what a chunk of rounds returns to rows of the result tables."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from experiments.command.runs import Run
+from experiments.execution.program import Evaluation
+from experiments.privacy import statements
+from fedeba_jax import metrics
+
+PER_CLIENT = ("floats_down", "floats_up", "bytes_down", "bytes_up")  # what a round counts of one client
+
+
+class Counters(NamedTuple):
+    """What adds up over the rounds of each run of a batch, [R]."""
+
+    bytes_down: np.ndarray
+    bytes_up: np.ndarray
+    exchanges: np.ndarray
+    gate_open: np.ndarray  # -1: the algorithm has no gate
+    diverged_round: np.ndarray  # 0: not
+
+
+def no_counts(runs: int) -> Counters:
+    """Before the first round."""
+    return Counters(*(np.zeros(runs, np.int64) for _ in Counters._fields))
+
+
+def add(counters: Counters, info: dict[str, np.ndarray], start: int, cohort_size: int) -> Counters:
+    """The counters after the rounds from start + 1 on, whose diagnostics these are."""
+
+    def total(name: str) -> np.ndarray:
+        return info[name].astype(np.int64).sum(axis=1)
+
+    first_bad = start + 1 + np.argmin(info["finite"], axis=1)
+    bad_now = (counters.diverged_round == 0) & ~info["finite"].all(axis=1)
+    gates = counters.gate_open + total("gate") if "gate" in info else np.full(first_bad.shape, -1)
+    return Counters(
+        counters.bytes_down + cohort_size * total("bytes_down"),
+        counters.bytes_up + cohort_size * total("bytes_up"),
+        counters.exchanges + total("exchanges"),
+        gates.astype(np.int64),
+        np.where(bad_now, first_bad, counters.diverged_round),
+    )
+
+
+def of_rounds(
+    runs: Sequence[Run], info: dict[str, np.ndarray], diverged_before: np.ndarray, start: int
+) -> list[dict[str, Any]]:
+    """One row per run and round; a run that diverged in an earlier chunk has no more."""
+    rows = []
+    for i, run in enumerate(runs):
+        scale = dict.fromkeys(PER_CLIENT, run.task.cohort_size)
+        for t in range(info["finite"].shape[1] if not diverged_before[i] else 0):
+            diagnostics = {name: values[i, t] * scale.get(name, 1) for name, values in info.items()}
+            rows.append({"run": run.id, "seed": run.seed, "round": start + t + 1, **diagnostics})
+    return rows
+
+
+def of_evaluation(
+    runs: Sequence[Run], tables: Any, scores: Evaluation, counters: Counters, done: int, *, over: bool, origin: int
+) -> list[dict[str, Any]]:
+    """One row per run, split and model; the metrics of a run that diverged are null.
+
+    Args:
+      runs: the runs of the batch (padding runs have no rows).
+      tables: who holds what in each.
+      scores: of the evaluation.
+      counters: so far.
+      done: rounds so far.
+      over: whether these are the last rows of the runs.
+      origin: where the rows come from, as experiment.json numbers it.
+    """
+    rows = []
+    for i, run in enumerate(runs):
+        diverged = int(counters.diverged_round[i])
+        common = {"run": run.id, **run.record, "round": done, "rounds": run.task.rounds}
+        costs = {
+            "gate_open": None if counters.gate_open[i] < 0 else int(counters.gate_open[i]),
+            "exchanges": int(counters.exchanges[i]),
+            "bytes_down": int(counters.bytes_down[i]),
+            "bytes_up": int(counters.bytes_up[i]),
+            "status": "diverged" if diverged else "ok",
+            "diverged_round": diverged or None,
+            "final": over,
+            "origin": origin,
+        }
+        if over and run.task.privacy.name != "none":
+            costs["privacy"] = statements.statement(run, rounds=done, counts=tables.train.num_examples[i])
+        for split in ("test", "validation"):
+            for model, score in scores.get(split, {}).items():
+                measured = metrics_of(score.accuracy[i], score.loss[i], getattr(tables, split).num_examples[i])
+                row = {**common, "split": split, "model": model, **measured, **costs}
+                if diverged:
+                    row |= dict.fromkeys(measured)
+                elif over and split == "test":
+                    row |= {"client_accuracy": score.accuracy[i], "client_loss": score.loss[i]}
+                rows.append(row)
+    return rows
+
+
+def metrics_of(accuracy: np.ndarray, loss: np.ndarray, count: np.ndarray) -> dict[str, float]:
+    """All metrics of one evaluation of one model; `count` is the clients' number of held-out examples."""
+    return {
+        **{key: float(value) for key, value in metrics.summarize(accuracy).items()},
+        "pooled_accuracy": float(np.average(accuracy, weights=np.asarray(count))),
+        "loss": float(np.mean(loss)),
+        "loss_std": float(np.std(loss)),
+    }
+
+
+def on_host(tree: Any) -> Any:
+    """Arrays as NumPy has them, floats in float64: the losses of a diverging run overflow when squared."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64 if leaf.dtype == np.float32 else None), tree)

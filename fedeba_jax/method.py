@@ -1,0 +1,96 @@
+"""What a method goes with, declared once where the method is defined.
+
+Errors of wrong combinations, `--list`, tables in the docs and the tests of all pairs follow from the declaration:
+
+    @method(privacy=("client",))
+    def fedeba(local, server, *, tau=1.0, prior="none"): ...
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, ParamSpec
+
+from fedeba_jax.local import LocalTraining
+from fedeba_jax.privacy import REASONS
+from fedeba_jax.server import Server, as_it_is
+from fedeba_jax.types import Algorithm, InitParams, Key, Sizes, State
+
+P = ParamSpec("P")
+
+
+class Declaration(NamedTuple):
+    """What a method goes with.
+
+    Attributes:
+      privacy: the modes of `fedeba_jax.privacy` that make sense for it, beside none.
+      weighted_sum: whether its server step is a weighted sum of the clients' updates, which FedVARP needs.
+      logits: whether it looks at predictions and needs `LocalTraining(apply=...)`.
+      everyone_if: values of its hyper-parameters at which it uses every client in every round, by definition.
+    """
+
+    privacy: tuple[str, ...] = ()
+    weighted_sum: bool = True
+    logits: bool = False
+    everyone_if: Mapping[str, Any] = {}
+
+
+def method(
+    *,
+    privacy: tuple[str, ...] = (),
+    weighted_sum: bool = True,
+    logits: bool = False,
+    everyone_if: Mapping[str, Any] | None = None,
+) -> Callable[[Callable[P, Algorithm]], Callable[P, Algorithm]]:
+    """Declares a factory of an algorithm, and makes it refuse what it does not go with."""
+    declaration = Declaration(privacy, weighted_sum, logits, everyone_if or {})
+
+    def decorate(factory: Callable[P, Algorithm]) -> Callable[P, Algorithm]:
+        @functools.wraps(factory)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> Algorithm:
+            given = inspect.signature(factory).bind(*args, **kwargs)
+            given.apply_defaults()
+            _check_privacy(declaration, given.arguments["local"], given.arguments["server"])
+            algorithm = factory(*args, **kwargs)
+            return _for_everyone(algorithm, checked) if uses_everybody(checked, given.arguments) else algorithm
+
+        checked.declaration = declaration  # type: ignore[attr-defined]
+        return checked
+
+    return decorate
+
+
+def declared(factory: Callable[..., Algorithm]) -> Declaration:
+    """What a factory's method goes with."""
+    return getattr(factory, "declaration", Declaration())
+
+
+def uses_everybody(factory: Callable[..., Algorithm], hparams: Mapping[str, Any]) -> bool:
+    """Whether the method, with these hyper-parameters and defaults for the rest, uses every client in every round."""
+    values = declared(factory).everyone_if
+    defaults = inspect.signature(factory).parameters
+    return bool(values) and all(hparams.get(name, defaults[name].default) == value for name, value in values.items())
+
+
+def _check_privacy(declaration: Declaration, local: LocalTraining, server: Server) -> None:
+    asked = {
+        "client": local.limits is not None,
+        "example": local.per_example is not None,
+        "paper": server.publish is not as_it_is,
+    }
+    for mode, is_asked in asked.items():
+        if is_asked and mode not in declaration.privacy:
+            raise ValueError(f"privacy={mode} is not possible here: {REASONS[mode]}")
+
+
+def _for_everyone(algorithm: Algorithm, factory: Callable[..., Algorithm]) -> Algorithm:
+    def init(key: Key, init_params: InitParams, sizes: Sizes) -> State:
+        if sizes.cohort_size != sizes.num_clients:
+            setting = ", ".join(f"{name}={value!r}" for name, value in declared(factory).everyone_if.items())
+            raise ValueError(
+                f"cohort_size={sizes.cohort_size}, but {factory.__name__} with {setting} uses every client "
+                f"in every round; set cohort_size={sizes.num_clients}"
+            )
+        return algorithm.init(key, init_params, sizes)
+
+    return algorithm._replace(init=init)

@@ -1,0 +1,1 @@
+"""Convolutions that are fast on each backend, and the kernels that they are made of."""

@@ -1,0 +1,221 @@
+"""Rounds, runs and sweeps of runs, each a pure function that compiles to one program."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedeba_jax import client_map as client_maps
+from fedeba_jax import tree
+from fedeba_jax.cohort import Cohort
+from fedeba_jax.evaluate import score
+from fedeba_jax.sampling import Sampler, uniform
+from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, Info, InitParams, Key, Sizes, State
+
+INIT = 2**32 - 1
+"""Folded into a run's key for x_0; its rounds fold in 0, 1, ..."""
+
+
+def sizes_of(federation: Federation, init_params: InitParams, cohort_size: int) -> Sizes:
+    """The static sizes of a simulation."""
+    num_clients, capacity = federation.rows.shape
+    return sizes_from(init_params, num_clients, cohort_size, capacity)
+
+
+def sizes_from(init_params: InitParams, num_clients: int, cohort_size: int, capacity: int) -> Sizes:
+    """The static sizes of a simulation whose federation is yet to be made."""
+    if not 1 <= cohort_size <= num_clients:
+        raise ValueError(f"cohort_size={cohort_size} is not between 1 and num_clients={num_clients}")
+    model = jax.eval_shape(init_params, jax.random.key(0))
+    return Sizes(num_clients, cohort_size, capacity, tree.size(model))
+
+
+def start(algorithm: Algorithm, init_params: InitParams, key: Key, *, sizes: Sizes, state_dtype: Any = None) -> State:
+    """The state before the first round.
+
+    Args:
+      algorithm: from a factory of `fedeba_jax.ALGORITHMS`.
+      init_params: key -> x_0.
+      key: randomness of x_0.
+      sizes: from `sizes_of`.
+      state_dtype: the type in which the clients' floats are kept between rounds; None is the usual one. bfloat16
+        halves the memory of personal models. Rounds and evaluations compute in the usual type, on copies of the rows
+        they need.
+    """
+    state = algorithm.init(key, init_params, sizes)
+    return state._replace(
+        clients=tree.cast(state.clients, jnp.result_type(float) if state_dtype is None else state_dtype)
+    )
+
+
+def round_keys(key: Key, round_: jax.Array) -> Key:
+    """Keys of a round: of the draw of its cohort, of its clients, and of the server."""
+    return jax.random.split(jax.random.fold_in(key, round_), 3)
+
+
+def participations(key: Key, rounds: int, sizes: Sizes, sample: Sampler = uniform) -> jax.Array:
+    """How many of a run's first rounds each client takes part in, [M]."""
+
+    def cohort(round_: jax.Array) -> jax.Array:
+        return sample(round_keys(key, round_)[0], round_, sizes)
+
+    cohorts = jax.lax.map(cohort, jnp.arange(rounds))
+    return jnp.zeros((sizes.num_clients,), jnp.int32).at[cohorts].add(1)
+
+
+def run_round(
+    algorithm: Algorithm,
+    federation: Federation,
+    state: State,
+    key: Key,
+    round_: jax.Array,
+    *,
+    sizes: Sizes,
+    client_map: ClientMap,
+    sample: Sampler = uniform,
+) -> tuple[State, Info]:
+    """One round: sample a cohort, let the algorithm update, write the cohort's state back.
+
+    All randomness comes from `fold_in(key, round)`, a client's from a further `fold_in` of its id,
+    so results do not depend on chunks of rounds, on the order of the cohort or on the client map.
+    """
+
+    def draw(key: Key, round_: jax.Array) -> tuple[jax.Array, jax.Array, Key, Key]:
+        sampling, clients, server = round_keys(key, round_)
+        sampled = sample(sampling, round_, sizes)
+        ids = jnp.arange(sizes.num_clients) if algorithm.everyone else sampled
+        return sampled, ids, jax.vmap(jax.random.fold_in, in_axes=(None, 0))(clients, ids), server
+
+    sampled, ids, client_keys, server = client_maps.everywhere(client_map, draw)(key, round_)
+    cohort = Cohort(
+        id=ids,
+        key=server,
+        client_keys=client_keys,
+        state=tree.cast(tree.rows(state.clients, ids), jnp.result_type(float)),
+        round=round_,
+        federation=federation,
+        client_map=client_map,
+        model_size=sizes.model_size,
+        sampled=jnp.isin(ids, sampled) if algorithm.everyone else None,
+    )
+    server_state, cohort_state, info = algorithm.update(state.server, cohort)
+    finite = is_finite(algorithm, State(server_state, cohort_state))  # other clients are as they were
+    state = State(server_state, tree.set_rows(state.clients, ids, cohort_state))
+    return state, {**info, **cohort.traffic, "cohort": sampled, "finite": finite}
+
+
+def is_finite(algorithm: Algorithm, state: State) -> jax.Array:
+    """Whether the models of a state, global and the clients' own, are finite; a run that diverged has others."""
+    finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((algorithm.models(state), state.clients))]
+    return jnp.stack(finite).all()
+
+
+def run_rounds(
+    algorithm: Algorithm,
+    federation: Federation,
+    state: State,
+    key: Key,
+    first_round: jax.Array | int,
+    *,
+    rounds: int,
+    sizes: Sizes,
+    client_map: ClientMap,
+    sample: Sampler = uniform,
+) -> tuple[State, Info]:
+    """The next rounds as one scan; info is stacked [rounds, ...]."""
+
+    def body(state: State, round_: jax.Array) -> tuple[State, Info]:
+        return run_round(algorithm, federation, state, key, round_, sizes=sizes, client_map=client_map, sample=sample)
+
+    return jax.lax.scan(body, state, first_round + jnp.arange(rounds))
+
+
+def simulate(
+    algorithm: Algorithm,
+    federation: Federation,
+    init_params: InitParams,
+    key: Key,
+    *,
+    sizes: Sizes,
+    rounds: int,
+    eval_every: int,
+    test: Any,
+    apply: Apply,
+    client_map: ClientMap = client_maps.mapped,
+    sample: Sampler = uniform,
+    init_key: Key | None = None,
+    state_dtype: Any = None,
+    state: State | None = None,
+    first_round: jax.Array | int = 0,
+) -> tuple[State, Info, Any]:
+    """A run, or the next part of one: rounds / eval_every chunks of rounds, each followed by an evaluation.
+
+    A run whose models are no longer finite stays as it is from the next chunk on and costs nothing more; its
+    diagnostics and scores are then zeros, among them `finite`.
+
+    Args:
+      algorithm: from a factory of `fedeba_jax.ALGORITHMS`.
+      federation: the training data.
+      init_params: key -> x_0.
+      key: randomness of sampling and training.
+      sizes: from `sizes_of`.
+      rounds: how many; a multiple of eval_every.
+      eval_every: rounds between evaluations.
+      test: the held-out data, a `HeldOut`; or several of them by name.
+      apply: the model's logits.
+      client_map: how the client axis runs.
+      sample: who takes part in a round.
+      init_key: randomness of x_0; derived from `key` if None.
+      state_dtype: as in `start`.
+      state: what an earlier part of the run returned; None starts a new one.
+      first_round: how many rounds the earlier parts had.
+
+    Returns:
+      The final state, diagnostics [rounds, ...], and scores [evaluations, M] by model name (by name of `test` first,
+      if that has several).
+    """
+    if eval_every < 1 or rounds % eval_every:
+        raise ValueError(f"rounds={rounds} is not a multiple of eval_every={eval_every}")
+    init_key = jax.random.fold_in(key, INIT) if init_key is None else init_key
+    begin = start(algorithm, init_params, init_key, sizes=sizes, state_dtype=state_dtype) if state is None else state
+
+    def advance(state: State, first: jax.Array) -> tuple[State, tuple[Info, Any]]:
+        state, info = run_rounds(
+            algorithm,
+            federation,
+            state,
+            key,
+            first,
+            rounds=eval_every,
+            sizes=sizes,
+            client_map=client_map,
+            sample=sample,
+        )
+        return state, (info, score(algorithm, state, test, apply=apply, client_map=client_map))
+
+    def stay(state: State, first: jax.Array) -> tuple[State, tuple[Info, Any]]:
+        return state, tree.zeros_like(jax.eval_shape(advance, state, first)[1])
+
+    def chunk(state: State, first: jax.Array) -> tuple[State, tuple[Info, Any]]:
+        return jax.lax.cond(is_finite(algorithm, state), advance, stay, state, first)
+
+    firsts = first_round + jnp.arange(0, rounds, eval_every)
+    end, (info, scores) = jax.lax.scan(chunk, begin, firsts)
+    return end, jax.tree.map(lambda leaf: leaf.reshape(rounds, *leaf.shape[2:]), info), scores
+
+
+def sweep(
+    make_run: Callable[..., Any], points: Any, *, shared: Any = (), run_map: ClientMap = client_maps.mapped
+) -> Any:
+    """`make_run(*points_i, *shared)` for every row i of the stacked points: hyper-parameters, keys, ...
+
+    `make_run` builds its algorithm from traced numbers, so one compilation serves all points.
+
+    Args:
+      make_run: one run.
+      points: a tuple of trees, every leaf stacked over the runs.
+      shared: what all runs have in common, as data.
+      run_map: how the run axis runs.
+    """
+    return run_map(make_run, in_axes=(0,) * len(points) + (None,) * len(shared))(*points, *shared)
