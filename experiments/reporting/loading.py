@@ -256,11 +256,11 @@ def _check_same_data(series: Sequence[Series]) -> None:
                 raise ValueError(f"{folder} has runs of two versions of the data set {name} (other md5); "
                                  "run it again into an empty folder")  # fmt: skip
     identities = {folder: {origin.md5 or origin.data for origin in data} for folder, data in found.items()}
-    for folder in others:
-        if identities[folder] != identities[first]:
-            names = (", ".join(sorted({origin.data for origin in found[f]})) for f in (first, folder))
-            raise ValueError("{} ({}) and {} ({}) are not of the same data; report them apart".format(
-                first, next(names), folder, next(names)))  # fmt: skip
+    names = {folder: ", ".join(sorted({origin.data for origin in data})) for folder, data in found.items()}
+    for other in others:
+        if identities[other] != identities[first]:
+            raise ValueError(f"{first} ({names[first]}) and {other} ({names[other]}) are not of the same data; "
+                             "report them apart")  # fmt: skip
 
 
 def _check_no_seed_twice(runs: Sequence[Series], label: str) -> None:
@@ -334,7 +334,7 @@ def _add_row(one: Series, row: dict[str, Any], origin: Origin) -> None:
     values = {name: np.nan if row[name] is None else float(row[name]) for name in METRICS}
     one.evals.setdefault((row["split"], row["model"]), {})[row["round"]] = values
     one.traffic[row["round"]] = Traffic(*(row[name] for name in Traffic._fields))
-    one.privacy = row.get("privacy", one.privacy)
+    one.privacy = row.get("privacy") or one.privacy
     if origin not in one.origins:
         one.origins.append(origin)
     if row["status"] == "diverged":

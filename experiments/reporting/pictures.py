@@ -1,7 +1,7 @@
 """Pictures of settings. One function per picture; what the data cannot show raises `Skipped` with the reason.
 
-Bands are the range over seeds. Except in the heat maps, settings that diverged are drawn up to where they diverged in
-`overview`, and not at all in the others.
+Bands are the range over seeds. Settings that diverged are in the heat maps (as "div.") and in `overview` (as far as
+they came); the other pictures leave them out.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.reporting.columns import COLUMNS
 from experiments.reporting.loading import Series, Setting, comparable, sort_key, text
-from experiments.reporting.tables import models
+from experiments.reporting.tables import models, status
 
 MOST_CURVES = 8
 MOST_PANELS = 9
@@ -77,8 +77,8 @@ def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, t
     numeric: dict[str, list[str]] = {}
     for algorithm in dict.fromkeys(s.algorithm for s in settings):
         own = [s for s in settings if s.algorithm == algorithm]
-        names = dict.fromkeys(name for s in own for name in s.parameters)
-        numeric[algorithm] = [name for name in names if _is_numeric([s.parameters.get(name) for s in own])]
+        varying = dict.fromkeys(name for s in own for name in s.parameters)
+        numeric[algorithm] = [name for name in varying if _is_numeric([s.parameters.get(name) for s in own])]
     every = list(dict.fromkeys(name for names in numeric.values() for name in names))
     if wanted and (len(wanted) != 2 or not set(wanted) <= set(every) or wanted[0] == wanted[1]):
         raise ValueError(f"--heat={','.join(wanted)} must name two numeric parameters that vary; "
@@ -109,6 +109,7 @@ def heat(settings: Sequence[Setting], metric: str, axes: tuple[str, str], view: 
         raise Skipped("every setting diverged or has no figures")
     gaps = finite.size < sum(grid.values.size for grid in grids.values())
     said.append("red frame: best" + ("; grey: diverged (div.) or missing" if gaps else ""))
+    higher = COLUMNS[metric].higher_is_better
     plt = _pyplot()
     wide = min(len(panels), 3)
     tall = math.ceil(len(panels) / wide)
@@ -117,9 +118,7 @@ def heat(settings: Sequence[Setting], metric: str, axes: tuple[str, str], view: 
     for pane in panes.flat[len(panels) :]:
         pane.set_visible(False)
     for pane, (title, grid) in zip(panes.flat, grids.items(), strict=False):
-        image = _heat_panel(
-            plt, pane, grid, members, (finite.min(), finite.max()), higher=COLUMNS[metric].higher_is_better
-        )
+        image = _heat_panel(plt, pane, grid, members, (finite.min(), finite.max()), higher=higher)
         pane.set_xticks(range(len(columns)), [text(v) for v in columns])
         pane.set_yticks(range(len(rows)), [text(v) for v in rows])
         pane.set(xlabel=axes[0], ylabel=axes[1])
@@ -220,16 +219,18 @@ def overview(settings: Sequence[Setting], title: str, out: Path) -> Path:
     size = (13.5, 4 + 0.22 * math.ceil(len(lines) / 4))
     figure, (accuracy, variance, shares) = plt.subplots(1, 3, figsize=size, layout="constrained")
     for n, (s, model) in enumerate(lines):
-        label = s.label + (" (personal)" if model == "personal" else "")
+        why = status(s)
+        label = s.label + (" (personal)" if model == "personal" else "") + (f" ({why})" if why else "")
+        stable = [run for run in s.runs if run.diverged is None] or s.runs
         for pane, metric in ((accuracy, "mean"), (variance, "variance")):
-            _band(pane, [_finite(run, metric, model) for run in s.runs], n, label)
+            _band(pane, [_finite(run, metric, model) for run in stable], n, label)
         _steps(shares, _pooled(s, model), n, label)
     accuracy.set(xlabel="round", ylabel="global accuracy, %", title="accuracy of the clients, mean")
     variance.set(xlabel="round", ylabel="variance over clients", title="fairness (lower is fairer)")
     if all(low > 0 for line in variance.lines for low in line.get_ydata()):
         variance.set_yscale("log")
-        variance.yaxis.set_major_formatter("{x:.3g}")
-        variance.yaxis.set_minor_formatter("{x:.3g}")
+        variance.yaxis.set_major_formatter("{x:g}")
+        variance.yaxis.set_minor_formatter("{x:g}")
     shares.set(xlabel="accuracy of a client, %", ylabel="share of clients at or below", title="clients, last round")
     for pane in (accuracy, variance, shares):
         _style(pane)
@@ -247,12 +248,14 @@ def write_overview(settings: Sequence[Setting], title: str, out: Path) -> None:
 
 
 def gates(settings: Sequence[Setting], view: View, out: Path) -> Path:
-    """How often the gate opens as training goes on, and what theta makes that cost."""
+    """How often the gate opens during training, and what that costs for each theta."""
     gated = [s for s in comparable(settings) if all(run.has_gate for run in s.runs)]
     if not gated:
         raise Skipped("no algorithm here has a gate")
     groups: dict[str, list[Setting]] = {}
     by_theta = len({s.parameters["theta"] for s in gated if "theta" in s.parameters}) > 1
+    priced = [s for s in gated if _is_number(s.parameters.get("theta"))]  # not those with a schedule of theta
+    priced = priced if len({s.parameters["theta"] for s in priced}) > 1 else []
     for s in gated:
         theta = by_theta and "theta" in s.parameters
         groups.setdefault(f"{s.algorithm} theta={text(s.parameters['theta'])}" if theta else s.label, []).append(s)
@@ -261,16 +264,16 @@ def gates(settings: Sequence[Setting], view: View, out: Path) -> Path:
     if len(kept) < len(groups):
         said += f"{'; ' if said else ''}{len(kept)} of {len(groups)} settings"
     plt = _pyplot()
-    size = (11 if by_theta else 7.5, 4.8)
-    figure, panes = plt.subplots(1, 1 + by_theta, figsize=size, layout="constrained", squeeze=False)
+    size = (11 if priced else 7.5, 4.8)
+    figure, panes = plt.subplots(1, 2 if priced else 1, figsize=size, layout="constrained", squeeze=False)
     opened = panes[0, 0]
     for n, label in enumerate(kept):
         runs = [run for s in groups[label] for run in s.runs]
-        shares = [{t: 100 * spent.gate_open / t for t, spent in sorted(run.traffic.items())} for run in runs]
+        shares = [{t: 100 * (spent.gate_open or 0) / t for t, spent in sorted(run.traffic.items())} for run in runs]
         _band(opened, shares, n, label)
     opened.set(xlabel="round", ylabel="rounds so far with the gate open, %", ylim=(-3, 103))
-    if by_theta:
-        _cost_by_theta(panes[0, 1], [s for s in gated if "theta" in s.parameters], view)
+    if priced:
+        _cost_by_theta(panes[0, 1], priced, view)
     for pane in panes.flat:
         _style(pane)
     _legend_below(figure, opened)
@@ -324,7 +327,7 @@ class Grid(NamedTuple):
     """A heat map, [rows, columns] each."""
 
     values: np.ndarray  # NaN where there is none
-    count: np.ndarray  # settings that a value is the mean of
+    counts: np.ndarray  # settings that a value is the mean of
     diverged: np.ndarray
 
 
@@ -350,7 +353,7 @@ def _heat_panel(plt: Any, pane: Any, grid: Grid, members: int, bounds: tuple[flo
     image = pane.imshow(masked, cmap=shade, vmin=low, vmax=high, aspect="auto", origin="lower")
     pane.set_facecolor("#dddddd")
     for i, j in np.ndindex(grid.values.shape):
-        value = grid.values[i, j]
+        value = float(grid.values[i, j])
         if not np.isfinite(value):
             pane.text(j, i, "div." if grid.diverged[i, j] else "", ha="center", va="center", fontsize=8)
             continue
@@ -358,7 +361,7 @@ def _heat_panel(plt: Any, pane: Any, grid: Grid, members: int, bounds: tuple[flo
             pane.add_patch(plt.Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=PALETTE[1], lw=3, clip_on=False))
         tone = (value - low) / ((high - low) or 1)
         color = "white" if (tone if higher else 1 - tone) < 0.6 else "black"
-        note = _short(value, high) + ("*" if grid.count[i, j] < members else "")
+        note = _short(value, high) + ("*" if grid.counts[i, j] < members else "")
         pane.text(j, i, note, ha="center", va="center", fontsize=8, color=color)
     return image
 
@@ -369,8 +372,11 @@ def _levels(settings: Sequence[Setting], name: str) -> list[Any]:
 
 def _is_numeric(values: Sequence[Any]) -> bool:
     """Whether there are two or more values, all numbers; None, which stands for a default, may be among them."""
-    known = {v for v in values if v is not None}
-    return len(set(values)) > 1 and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known)
+    return len(set(values)) > 1 and all(_is_number(v) for v in values if v is not None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _evenly(labels: list[str], most: int) -> list[str]:
