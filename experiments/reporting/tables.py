@@ -135,11 +135,12 @@ def to_latex(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """Every number in full, with the interval and the parameters by name; fractions and bytes unscaled."""
-    parameters = list(dict.fromkeys(name for row in table.rows for name in row.setting.parameters))
+    names = dict.fromkeys(name for row in table.rows for name in row.setting.parameters)
+    parameters = [name for name in names if name != "rounds"]  # which has its own column, of the rounds done
     fields = ("mean", "std", "ci95_half_width", "mark", "within_noise_of_best")
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["algorithm", *parameters, "model", "seeds", "rounds", "status"]
+    writer.writerow(["algorithm", *parameters, "evaluated_model", "seeds", "rounds", "status"]
                     + [f"{c.key}_{field}" for c in table.columns for field in fields])  # fmt: skip
     for row in table.rows:
         setting = row.setting

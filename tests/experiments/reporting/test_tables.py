@@ -104,11 +104,24 @@ def test_formats_hold_the_figures_and_the_marks(runs):
     assert latex.count(r" \\") == 1 + 4
     rows = list(csv.DictReader(tables.to_csv(table).splitlines()))
     assert (rows[1]["algorithm"], rows[1]["tau"], rows[1]["seeds"]) == ("fedeba_plus", "0.1", "0 1")
-    assert (rows[0]["tau"], rows[0]["rounds"], rows[0]["model"]) == ("", "6", "global")
+    assert (rows[0]["tau"], rows[0]["rounds"], rows[0]["evaluated_model"]) == ("", "6", "global")
     assert (rows[1]["mean_mean"], rows[1]["mean_std"], rows[1]["mean_ci95_half_width"]) == ("76", "5", "63.53")
     assert (rows[1]["mean_mark"], rows[1]["mean_within_noise_of_best"]) == ("second", "false")
     assert (rows[1]["bytes_mean"], rows[3]["bytes_mean"]) == (str(4 * 2**30), "")
     assert rows[3]["status"] == "diverged: seed 0 in round 3"
+
+
+def test_no_column_of_the_csv_has_a_name_twice(tmp_path):
+    runs = [
+        Run("fedavg", {"test": [(50, 1)] * n}, settings={"model": model}) for n in (1, 2) for model in ("mlp", "cnn")
+    ]
+    text = tables.to_csv(table_of([write_folder(tmp_path / "f", runs)]))
+    head = text.splitlines()[0].split(",")
+    assert len(head) == len(set(head))
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [(row["rounds"], row["model"], row["evaluated_model"]) for row in rows] == [
+        ("2", "cnn", "global"), ("2", "mlp", "global"), ("4", "cnn", "global"), ("4", "mlp", "global")
+    ]  # fmt: skip
 
 
 def test_what_is_within_noise_of_the_best_is_marked(tmp_path):
@@ -163,7 +176,7 @@ def test_global_and_personal_rows_of_each_setting(methods):
     assert tables.PERSONAL in table.notes
     assert table.notes[0].startswith("test data; ")
     rows = list(csv.DictReader(tables.to_csv(table).splitlines()))
-    assert [row["model"] for row in rows] == ["global", "personal", "personal", "global"]
+    assert [row["evaluated_model"] for row in rows] == ["global", "personal", "personal", "global"]
 
 
 def test_other_columns_can_be_asked_for(tmp_path):
