@@ -1,8 +1,37 @@
 """Summaries of client accuracies: how good, and how fair."""
 
+from typing import NamedTuple
+
 import chex
 import jax
 import jax.numpy as jnp
+
+
+class Measure(NamedTuple):
+    """How a number of an evaluation is shown, and which way is better."""
+
+    title: str
+    digits: int
+    higher_is_better: bool
+
+
+# Every number of an evaluation: those of `summarize`, and three that also need losses or numbers of examples.
+MEASURES = {
+    "mean": Measure("global acc. %", 2, True),
+    "variance": Measure("variance", 2, False),
+    "worst5": Measure("worst 5 %", 2, True),
+    "best5": Measure("best 5 %", 2, True),
+    "cv": Measure("C_V", 4, False),
+    "angle": Measure("angle °", 2, False),
+    "std": Measure("std", 2, False),
+    "kl": Measure("KL", 4, False),
+    "entropy": Measure("entropy", 4, True),
+    "jain": Measure("Jain", 4, True),
+    "pooled_accuracy": Measure("pooled acc. %", 2, True),
+    "loss": Measure("loss", 4, False),
+    "loss_std": Measure("loss std", 4, False),
+}
+SHOWN = ("mean", "variance", "worst5", "best5", "cv", "angle")  # in tables, unless others are asked for
 
 
 def summarize(accuracies: jax.Array) -> dict[str, jax.Array]:

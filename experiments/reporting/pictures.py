@@ -1,8 +1,10 @@
-"""Pictures of a report. A function a picture; what the data cannot show raises `Skipped` with the reason.
+"""Pictures of settings. One function per picture; what the data cannot show raises `Skipped` with the reason.
 
-Bands are the range over seeds, as in `experiments.plots`. Settings that diverged are drawn only in the heat maps.
+Bands are the range over seeds. Settings that diverged are in the heat maps (as "div.") and in `overview` (as far as
+they came); the other pictures leave them out.
 """
 
+import importlib.util
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,18 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.plots import COLORS
-from experiments.results import HIGHER_IS_BETTER, Setting, comparable, sort_key, text
+from experiments.reporting.columns import COLUMNS
+from experiments.reporting.loading import Series, Setting, comparable, sort_key, text
+from experiments.reporting.tables import models, status
 
 MOST_CURVES = 8
 MOST_PANELS = 9
 MOST_NUMBERS = 12  # points of a front that are listed by name
 MARKERS = "osD^vPX*"
-PALETTE = (*COLORS, "#222222")
-NAMES = {
-    "mean": "global accuracy, %", "variance": "variance over clients", "std": "std over clients", "cv": "C_V",
-    "worst5": "accuracy of the worst 5 %", "best5": "accuracy of the best 5 %", "angle": "fairness angle, °",
-}  # fmt: skip
+DASHES = ("-", "--", ":", "-.")
+PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777", "#222222")
 
 
 class Skipped(Exception):
@@ -35,6 +35,13 @@ class View(NamedTuple):
     last: int
     metric: str  # by which the best settings are chosen where not all can be drawn
     task: str
+
+
+def no_library() -> str:
+    """Why no picture can be drawn at all; "" if they can."""
+    if importlib.util.find_spec("matplotlib"):
+        return ""
+    return "matplotlib is not installed; pip install 'fedeba_jax[plot]'"
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -57,7 +64,7 @@ def best(settings: Sequence[Setting], view: View, most: int = MOST_CURVES) -> tu
         raise Skipped("every setting diverged or has no figures")
     if len(usable) <= most:
         return usable, ""
-    sign = -1 if HIGHER_IS_BETTER[view.metric] else 1
+    sign = -1 if COLUMNS[view.metric].higher_is_better else 1
     ranked = sorted(usable, key=lambda s: sign * _mean(s, view.metric, view))
     leaders = list({s.algorithm: s for s in reversed(ranked)}.values())  # the best of each algorithm
     chosen = {id(s) for s in [*sorted(leaders, key=ranked.index), *(s for s in ranked if s not in leaders)][:most]}
@@ -70,8 +77,8 @@ def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, t
     numeric: dict[str, list[str]] = {}
     for algorithm in dict.fromkeys(s.algorithm for s in settings):
         own = [s for s in settings if s.algorithm == algorithm]
-        names = dict.fromkeys(name for s in own for name in s.parameters)
-        numeric[algorithm] = [name for name in names if _is_numeric([s.parameters.get(name) for s in own])]
+        varying = dict.fromkeys(name for s in own for name in s.parameters)
+        numeric[algorithm] = [name for name in varying if _is_numeric([s.parameters.get(name) for s in own])]
     every = list(dict.fromkeys(name for names in numeric.values() for name in names))
     if wanted and (len(wanted) != 2 or not set(wanted) <= set(every) or wanted[0] == wanted[1]):
         raise ValueError(f"--heat={','.join(wanted)} must name two numeric parameters that vary; "
@@ -85,7 +92,7 @@ def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, t
 
 
 def heat(settings: Sequence[Setting], metric: str, axes: tuple[str, str], view: View, out: Path) -> Path:
-    """The metric of one algorithm over two parameters; a panel for each value of the others."""
+    """The metric of one algorithm over two parameters; one panel for each combination of the others."""
     columns, rows = (_levels(settings, name) for name in axes)
     others = [name for name in settings[0].parameters if name not in axes]
     panels: dict[str, list[Setting]] = {}
@@ -102,6 +109,7 @@ def heat(settings: Sequence[Setting], metric: str, axes: tuple[str, str], view: 
         raise Skipped("every setting diverged or has no figures")
     gaps = finite.size < sum(grid.values.size for grid in grids.values())
     said.append("red frame: best" + ("; grey: diverged (div.) or missing" if gaps else ""))
+    higher = COLUMNS[metric].higher_is_better
     plt = _pyplot()
     wide = min(len(panels), 3)
     tall = math.ceil(len(panels) / wide)
@@ -110,12 +118,12 @@ def heat(settings: Sequence[Setting], metric: str, axes: tuple[str, str], view: 
     for pane in panes.flat[len(panels) :]:
         pane.set_visible(False)
     for pane, (title, grid) in zip(panes.flat, grids.items(), strict=False):
-        image = _heat_panel(plt, pane, grid, members, (finite.min(), finite.max()), higher=HIGHER_IS_BETTER[metric])
+        image = _heat_panel(plt, pane, grid, members, (finite.min(), finite.max()), higher=higher)
         pane.set_xticks(range(len(columns)), [text(v) for v in columns])
         pane.set_yticks(range(len(rows)), [text(v) for v in rows])
         pane.set(xlabel=axes[0], ylabel=axes[1])
         pane.set_title(title, fontsize=10)
-    figure.colorbar(image, ax=panes, label=_name(metric))
+    figure.colorbar(image, ax=panes, label=COLUMNS[metric].title)
     _finish(plt, figure, out, f"{settings[0].algorithm} on {view.task}, {view.model} model, test data", "\n".join(said))
     return out
 
@@ -136,7 +144,7 @@ def plane(settings: Sequence[Setting], view: View, out: Path) -> Path:
         spread_across, spread_up = (
             [np.std(list(_values(usable[i], metric, view).values())) for i in own] for metric in ("mean", "variance")
         )
-        color = PALETTE[n % len(PALETTE)]
+        color = _line(n)["color"]
         axis.errorbar(across, up, spread_up, spread_across, fmt="none", ecolor=color, alpha=0.3, lw=1, zorder=1)
         axis.scatter(across, up, s=36, color=color, marker=MARKERS[n % len(MARKERS)], label=algorithm, zorder=3,
                      edgecolor="white", lw=0.5)  # fmt: skip
@@ -164,7 +172,7 @@ def curves(settings: Sequence[Setting], view: View, out: Path) -> Path:
     for n, s in enumerate(chosen):
         for pane, metric in zip(panes, ("mean", "variance"), strict=True):
             _band(pane, [run.curve(metric, "test", view.model) for run in s.runs], n, s.label)
-    panes[0].set(xlabel="round", ylabel=NAMES["mean"])
+    panes[0].set(xlabel="round", ylabel="global accuracy, %")
     panes[1].set(xlabel="round", ylabel="variance over clients (down is fairer)")
     for pane in panes:
         _style(pane)
@@ -182,10 +190,9 @@ def clients(settings: Sequence[Setting], view: View, out: Path) -> Path:
     chosen, said = best(known, view)
     plt = _pyplot()
     figure, (steps, boxes) = plt.subplots(1, 2, figsize=(11, _height(chosen)), layout="constrained")
-    pooled = [np.sort(np.concatenate([run.client_accuracy[run.shown(view.model)] for run in s.runs])) for s in chosen]
+    pooled = [_pooled(s, view.model) for s in chosen]
     for n, (s, values) in enumerate(zip(chosen, pooled, strict=True)):
-        share = np.arange(1, len(values) + 1) / len(values)
-        steps.plot(values, share, drawstyle="steps-post", label=s.label, **_line(n))
+        _steps(steps, values, n, s.label)
     drawn = boxes.boxplot(pooled, orientation="horizontal", whis=(5, 95), widths=0.6, showmeans=True, patch_artist=True,
                           medianprops={"color": "black"}, flierprops={"markersize": 3, "alpha": 0.5},
                           meanprops={"marker": "D", "mfc": "white", "mec": "black", "ms": 4})  # fmt: skip
@@ -203,13 +210,52 @@ def clients(settings: Sequence[Setting], view: View, out: Path) -> Path:
     return out
 
 
+def overview(settings: Sequence[Setting], title: str, out: Path) -> Path:
+    """Accuracy and variance over rounds, and the clients after the last round, of global and personal models."""
+    lines = [(s, model) for s in settings for model in models(s, None)]
+    if not any(_finite(run, "mean", model) for s, model in lines for run in s.runs):
+        raise Skipped("every setting diverged or has no figures")
+    plt = _pyplot()
+    size = (13.5, 4 + 0.22 * math.ceil(len(lines) / 4))
+    figure, (accuracy, variance, shares) = plt.subplots(1, 3, figsize=size, layout="constrained")
+    for n, (s, model) in enumerate(lines):
+        why = status(s)
+        label = s.label + (" (personal)" if model == "personal" else "") + (f" ({why})" if why else "")
+        stable = [run for run in s.runs if run.diverged is None] or s.runs
+        for pane, metric in ((accuracy, "mean"), (variance, "variance")):
+            _band(pane, [_finite(run, metric, model) for run in stable], n, label)
+        _steps(shares, _pooled(s, model), n, label)
+    accuracy.set(xlabel="round", ylabel="global accuracy, %", title="accuracy of the clients, mean")
+    variance.set(xlabel="round", ylabel="variance over clients", title="fairness (lower is fairer)")
+    if all(low > 0 for line in variance.lines for low in line.get_ydata()):
+        variance.set_yscale("log")
+        variance.yaxis.set_major_formatter("{x:g}")
+        variance.yaxis.set_minor_formatter("{x:g}")
+    shares.set(xlabel="accuracy of a client, %", ylabel="share of clients at or below", title="clients, last round")
+    for pane in (accuracy, variance, shares):
+        _style(pane)
+    _legend_below(figure, accuracy, columns=4)
+    _finish(plt, figure, out, title, _bars(settings, "bands: range over seeds"))
+    return out
+
+
+def write_overview(settings: Sequence[Setting], title: str, out: Path) -> None:
+    """Draw `overview`, and print where it is, or why there is none."""
+    try:
+        print(f"picture: {overview(settings, title, out)}")
+    except Skipped as reason:
+        print(f"no {out.name}: {reason}")
+
+
 def gates(settings: Sequence[Setting], view: View, out: Path) -> Path:
-    """How often the gate opens as training goes on, and what theta makes that cost."""
+    """How often the gate opens during training, and what that costs for each theta."""
     gated = [s for s in comparable(settings) if all(run.has_gate for run in s.runs)]
     if not gated:
         raise Skipped("no algorithm here has a gate")
     groups: dict[str, list[Setting]] = {}
     by_theta = len({s.parameters["theta"] for s in gated if "theta" in s.parameters}) > 1
+    priced = [s for s in gated if _is_number(s.parameters.get("theta"))]  # not those with a schedule of theta
+    priced = priced if len({s.parameters["theta"] for s in priced}) > 1 else []
     for s in gated:
         theta = by_theta and "theta" in s.parameters
         groups.setdefault(f"{s.algorithm} theta={text(s.parameters['theta'])}" if theta else s.label, []).append(s)
@@ -218,16 +264,16 @@ def gates(settings: Sequence[Setting], view: View, out: Path) -> Path:
     if len(kept) < len(groups):
         said += f"{'; ' if said else ''}{len(kept)} of {len(groups)} settings"
     plt = _pyplot()
-    size = (11 if by_theta else 7.5, 4.8)
-    figure, panes = plt.subplots(1, 1 + by_theta, figsize=size, layout="constrained", squeeze=False)
+    size = (11 if priced else 7.5, 4.8)
+    figure, panes = plt.subplots(1, 2 if priced else 1, figsize=size, layout="constrained", squeeze=False)
     opened = panes[0, 0]
     for n, label in enumerate(kept):
         runs = [run for s in groups[label] for run in s.runs]
-        shares = [{t: 100 * spent.gate_open / t for t, spent in sorted(run.traffic.items())} for run in runs]
+        shares = [{t: 100 * (spent.gate_open or 0) / t for t, spent in sorted(run.traffic.items())} for run in runs]
         _band(opened, shares, n, label)
     opened.set(xlabel="round", ylabel="rounds so far with the gate open, %", ylim=(-3, 103))
-    if by_theta:
-        _cost_by_theta(panes[0, 1], [s for s in gated if "theta" in s.parameters], view)
+    if priced:
+        _cost_by_theta(panes[0, 1], priced, view)
     for pane in panes.flat:
         _style(pane)
     _legend_below(figure, opened)
@@ -244,7 +290,7 @@ def _cost_by_theta(pane: Any, gated: Sequence[Setting], view: View) -> None:
                 by_theta.setdefault(s.parameters["theta"], []).extend(costs)
         thetas = sorted(by_theta)
         means, low, high = ([statistic(by_theta[t]) for t in thetas] for statistic in (np.mean, min, max))
-        color = PALETTE[n % len(PALETTE)]
+        color = _line(n)["color"]
         pane.plot(thetas, means, marker=MARKERS[n % len(MARKERS)], ms=5, label=algorithm, color=color)
         pane.fill_between(thetas, low, high, color=color, alpha=0.15, lw=0)
     pane.set(xlabel="theta, °", ylabel="additional exchanges, % of all", ylim=(-1, None))
@@ -254,16 +300,34 @@ def _cost_by_theta(pane: Any, gated: Sequence[Setting], view: View) -> None:
 def _band(pane: Any, by_seed: Sequence[dict[int, float]], n: int, label: str) -> None:
     """Mean over seeds, and their range, at the rounds that all seeds have."""
     rounds = sorted(set.intersection(*(set(values) for values in by_seed)))
+    if not rounds:
+        return
     table = np.array([[values[t] for t in rounds] for values in by_seed])
     pane.plot(rounds, table.mean(axis=0), label=label, **_line(n))
     pane.fill_between(rounds, table.min(axis=0), table.max(axis=0), color=_line(n)["color"], alpha=0.15, lw=0)
+
+
+def _steps(pane: Any, values: np.ndarray, n: int, label: str) -> None:
+    """The share of clients at or below each accuracy."""
+    pane.plot(values, np.arange(1, len(values) + 1) / len(values), drawstyle="steps-post", label=label, **_line(n))
+
+
+def _pooled(s: Setting, model: str) -> np.ndarray:
+    """The accuracies of the clients of all seeds, sorted; empty if no run is finished."""
+    known = [run.client_accuracy[run.shown(model)] for run in s.runs if run.shown(model) in run.client_accuracy]
+    return np.sort(np.concatenate([np.empty(0), *known]))
+
+
+def _finite(run: Series, metric: str, model: str) -> dict[int, float]:
+    """The metric by round, up to where the run diverged."""
+    return {t: value for t, value in run.curve(metric, "test", model).items() if math.isfinite(value)}
 
 
 class Grid(NamedTuple):
     """A heat map, [rows, columns] each."""
 
     values: np.ndarray  # NaN where there is none
-    count: np.ndarray  # settings that a value is the mean of
+    counts: np.ndarray  # settings that a value is the mean of
     diverged: np.ndarray
 
 
@@ -289,15 +353,15 @@ def _heat_panel(plt: Any, pane: Any, grid: Grid, members: int, bounds: tuple[flo
     image = pane.imshow(masked, cmap=shade, vmin=low, vmax=high, aspect="auto", origin="lower")
     pane.set_facecolor("#dddddd")
     for i, j in np.ndindex(grid.values.shape):
-        value = grid.values[i, j]
+        value = float(grid.values[i, j])
         if not np.isfinite(value):
             pane.text(j, i, "div." if grid.diverged[i, j] else "", ha="center", va="center", fontsize=8)
             continue
         if value == (high if higher else low):
-            pane.add_patch(plt.Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=COLORS[1], lw=3, clip_on=False))
+            pane.add_patch(plt.Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=PALETTE[1], lw=3, clip_on=False))
         tone = (value - low) / ((high - low) or 1)
         color = "white" if (tone if higher else 1 - tone) < 0.6 else "black"
-        note = _short(value, high) + ("*" if grid.count[i, j] < members else "")
+        note = _short(value, high) + ("*" if grid.counts[i, j] < members else "")
         pane.text(j, i, note, ha="center", va="center", fontsize=8, color=color)
     return image
 
@@ -307,9 +371,12 @@ def _levels(settings: Sequence[Setting], name: str) -> list[Any]:
 
 
 def _is_numeric(values: Sequence[Any]) -> bool:
-    """Two or more values, numbers all; None, where it stands for a default, goes with them."""
-    known = {v for v in values if v is not None}
-    return len(set(values)) > 1 and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known)
+    """Whether there are two or more values, all numbers; None, which stands for a default, may be among them."""
+    return len(set(values)) > 1 and all(_is_number(v) for v in values if v is not None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _evenly(labels: list[str], most: int) -> list[str]:
@@ -326,12 +393,8 @@ def _mean(s: Setting, metric: str, view: View) -> float:
     return s.mean(metric, "test", view.model, view.last)
 
 
-def _name(metric: str) -> str:
-    return NAMES.get(metric, metric.replace("_", " "))
-
-
 def _short(value: float, largest: float) -> str:
-    """Four or so digits, the same number of decimals in all cells."""
+    """About four digits, the same number of decimals in all cells."""
     return f"{value:.{min(max(3 - math.floor(math.log10(abs(largest) or 1)), 0), 4)}f}"
 
 
@@ -340,16 +403,17 @@ def _bars(settings: Sequence[Setting], words: str) -> str:
 
 
 def _line(n: int) -> dict[str, Any]:
-    return {"color": PALETTE[n], "lw": 1.6}
+    """The look of the n-th line: colours first, then dashes."""
+    return {"color": PALETTE[n % len(PALETTE)], "ls": DASHES[n // len(PALETTE) % len(DASHES)], "lw": 1.6}
 
 
 def _height(chosen: Sequence[Setting]) -> float:
     return 4.0 + 0.22 * math.ceil(len(chosen) / 2)
 
 
-def _legend_below(figure: Any, pane: Any) -> None:
+def _legend_below(figure: Any, pane: Any, columns: int = 2) -> None:
     handles, labels = pane.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
 
 
 def _style(pane: Any) -> None:
@@ -366,6 +430,8 @@ def _finish(plt: Any, figure: Any, out: Path, title: str, said: str) -> None:
 
 
 def _pyplot() -> Any:
+    if reason := no_library():
+        raise Skipped(reason)
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,0 +1,75 @@
+"""Numbers over seeds: their mean and spread, which setting is best, and what of a difference is noise.
+
+A difference to the best is called noise where the seeds cannot tell the two settings apart: with d_s the difference
+at seed s, over the n seeds that both have, if |mean d| <= t_{0.975, n-1} std(d) / sqrt(n). Pairing matters: the seed
+decides the split and the cohorts, and moves all settings together by more than they differ.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+# 97.5 % points of Student's t with 1, 2, ... degrees of freedom; beyond 30 the last one is used (conservative)
+T_95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+class Cell(NamedTuple):
+    """One metric of one setting over its seeds."""
+
+    mean: float
+    std: float  # population
+    half_width: float | None  # of the 95 % interval; None with one seed
+    mark: str = ""  # "best" or "second"
+    noise: bool | None = None  # within noise of the best; None: this is the best, or it cannot be decided
+
+
+def spread(values: Sequence[float]) -> Cell:
+    """Mean, population standard deviation, and half the width of the 95 % interval by Student's t."""
+    numbers = np.array(values, float)
+    n = len(numbers)
+    half = float(T_95[min(n - 1, len(T_95)) - 1] * numbers.std(ddof=1) / n**0.5) if n > 1 else None
+    return Cell(float(numbers.mean()), float(numbers.std()), half)
+
+
+def within_noise(best: dict[int, float], other: dict[int, float]) -> bool | None:
+    """Whether the seeds that both have cannot tell them apart; None with fewer than two such seeds."""
+    common = sorted(best.keys() & other.keys())
+    difference = spread([best[seed] - other[seed] for seed in common]) if common else None
+    if difference is None or difference.half_width is None:
+        return None
+    return abs(difference.mean) <= difference.half_width
+
+
+def mark(means: Sequence[float], *, higher: bool) -> list[str]:
+    """ "best", "second" or "" for each number; equal ones share a mark, and where all are equal there is none."""
+    sign = 1 if higher else -1
+    levels: list[float] = []
+    for value in sorted((sign * m for m in means if not math.isnan(m)), reverse=True):
+        if not levels or not _equal(value, levels[-1]):
+            levels.append(value)
+    if len(levels) < 2:
+        return [""] * len(means)
+    return ["best" if _equal(sign * m, levels[0]) else "second" if _equal(sign * m, levels[1]) else "" for m in means]
+
+
+def compare(values: Sequence[dict[int, float]], taking_part: Sequence[bool], *, higher: bool) -> list[Cell]:
+    """The cells of one metric, from the values by seed of each setting; only those taking part are marked."""
+    cells = [spread(list(by_seed.values())) for by_seed in values]
+    means = [cell.mean if part else math.nan for cell, part in zip(cells, taking_part, strict=True)]
+    marks = mark(means, higher=higher)
+    if "best" not in marks:
+        return cells
+    best = values[marks.index("best")]
+    return [
+        cell._replace(mark=m, noise=None if m == "best" or math.isnan(mean) else within_noise(best, own))
+        for cell, m, mean, own in zip(cells, marks, means, values, strict=True)
+    ]
+
+
+def _equal(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)

@@ -1,0 +1,109 @@
+"""The summary of one folder: summary.json, and the tables that a binary prints when it is done.
+
+The summary follows from results.jsonl alone: the same rows give the same bytes.
+"""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from experiments.reporting import tables
+from experiments.reporting.columns import METRICS
+from experiments.reporting.loading import LAST, Setting, group, load
+from experiments.reporting.statistics import spread
+from fedeba_jax.metrics import SHOWN
+
+FORMAT, VERSION = "fedeba_jax summary", 1
+
+
+def summarize(folder: Path) -> dict[str, Any]:
+    """Test metrics, communication, divergence and privacy of each setting of a folder."""
+    settings = [_setting(setting) for setting in group(load([folder]), model=None)]
+    return {"format": FORMAT, "version": VERSION, "settings": settings}
+
+
+def write(folder: Path) -> Path:
+    """Write summary.json, the whole file or nothing."""
+    path = folder / "summary.json"
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "w") as file:
+        json.dump(summarize(folder), file, indent=1, allow_nan=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    return path
+
+
+def show(folder: Path, *, title: str = "", console: Console | None = None) -> list[Setting]:
+    """Print the last evaluation, the mean of the last evaluations and the privacy of a folder; return its settings.
+
+    The title's default is the task with the seeds. A folder with one evaluation has one table.
+    """
+    console = console or Console(highlight=False)
+    series = load([folder])
+    settings = group(series, model=None)
+    seeds = ", ".join(str(seed) for seed in sorted({one.seed for one in series}))
+    title = title or f"{series[0].source.task}, seeds {seeds}"
+    for last in dict.fromkeys((1, most_averaged(settings))):
+        what = tables.averaged(settings, last).removeprefix("the ")
+        tables.show(tables.build(settings, f"{title}: {what}", model=None, last=last, keys=SHOWN), console=console)
+    for setting in settings:
+        if setting.privacy:
+            of = f" of {setting.label}" if len(settings) > 1 else ""
+            console.print(f"privacy{of}: {setting.privacy['text']}", markup=False, soft_wrap=True)
+    return settings
+
+
+def most_averaged(settings: list[Setting]) -> int:
+    """The most evaluations that a mean of the last ones has, at most LAST and at least one."""
+    return max(1, *(setting.averaged("test", "global", LAST) for setting in settings))
+
+
+def _setting(setting: Setting) -> dict[str, Any]:
+    first = setting.runs[0]
+    names = sorted({model for split, model in first.evals if split == "test"})
+    content = {
+        "algorithm": setting.algorithm, "hparams": first.hparams, "settings": first.settings,
+        "seeds": [run.seed for run in setting.runs],
+        "rounds": {"done": setting.rounds, "planned": first.planned},
+        "diverged": {str(seed): round_ for seed, round_ in setting.diverged.items()},
+        "models": {name: _figures(setting, name) for name in names},
+        "communication": _communication(setting),
+    }  # fmt: skip
+    return content | ({"privacy": setting.privacy} if setting.privacy else {})
+
+
+def _figures(setting: Setting, model: str) -> dict[str, Any]:
+    """Every metric of the last evaluation, and as the mean of the last ones."""
+    count = setting.averaged("test", model, LAST)
+    return {
+        name: {metric: _over_seeds(list(setting.values(metric, "test", model, last).values())) for metric in METRICS}
+        for name, last in (("last_evaluation", 1), (f"mean_of_last_{count}", count))
+    }
+
+
+def _over_seeds(values: list[float]) -> dict[str, Any]:
+    over = spread(values)
+    return {
+        "mean": _number(over.mean), "std": _number(over.std), "ci95_half_width": _number(over.half_width),
+        "values": [_number(value) for value in values],
+    }  # fmt: skip
+
+
+def _communication(setting: Setting) -> dict[str, Any]:
+    """In all, by seed, in the order of the seeds."""
+    spent = [run.traffic[max(run.traffic)] for run in setting.runs]
+    names = ("bytes_down", "bytes_up", "exchanges")
+    costs = setting.values("additional_cost", "test", "global", 1).values()
+    sums = {name: [getattr(traffic, name) for traffic in spent] for name in names}
+    return sums | {"additional_cost": [_number(cost) for cost in costs]}
+
+
+def _number(value: float | None) -> float | None:
+    """Seven significant digits; null for what is not finite."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.7g}")

@@ -1,0 +1,223 @@
+"""Tables of settings: mean and spread over seeds, the best marked; for the terminal, Markdown, LaTeX and CSV."""
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from experiments.reporting.columns import COLUMNS, REPORT, Column, column
+from experiments.reporting.loading import LAST, Setting, comparable, text
+from experiments.reporting.statistics import Cell, compare
+
+MOST_ROWS = 40  # that fit a terminal; files hold all
+LEGEND = "bold: best of the column, underlined: second best"
+PLAIN_LEGEND = "*best of the column*, _second best_"
+NOISE = "≈: not to be told from the best (paired over common seeds, 95 %)"
+ONE_SEED = "one seed: no noise estimate"
+PERSONAL = "(personal): the clients' personal predictions; other rows: the global model"
+
+
+class Row(NamedTuple):
+    """One model of one setting."""
+
+    setting: Setting
+    model: str
+    label: str
+    status: str  # "", or why it takes no part in the comparison
+    cells: dict[str, Cell]
+
+
+class Table(NamedTuple):
+    title: str
+    columns: list[Column]
+    rows: list[Row]
+    notes: list[str]
+
+
+class Style(NamedTuple):
+    """How a format marks numbers, and what it does to text that it would misread."""
+
+    best: str
+    second: str
+    escape: Callable[[str], str]
+
+
+def build(
+    settings: Sequence[Setting], title: str, *, model: str | None = "global", last: int = LAST, split: str = "test",
+    keys: Sequence[str] = REPORT,
+) -> Table:  # fmt: skip
+    """One row per setting; with model=None, one for its global model and one for its personal predictions."""
+    shown = [(setting, name) for setting in settings for name in models(setting, model)]
+    usable = {id(setting) for setting in comparable(settings)}
+    part = [id(setting) in usable for setting, _ in shown]
+    cells = {
+        key: compare(
+            [s.values(key, split, name, last) for s, name in shown], part, higher=COLUMNS[key].higher_is_better
+        )
+        for key in keys
+    }
+    rows = []
+    for i, (setting, name) in enumerate(shown):
+        whose = " (personal)" if model is None and name == "personal" else ""
+        rows.append(Row(setting, name, setting.label + whose, status(setting), {k: cells[k][i] for k in keys}))
+    largest = {key: max((c.mean for c in cells[key] if not math.isnan(c.mean)), default=0.0) for key in keys}
+    columns = [column(key, largest[key]) for key in keys]
+    return Table(title, columns, rows, _notes(rows, model, split, last))
+
+
+def models(setting: Setting, model: str | None) -> list[str]:
+    """The models that are shown of a setting: the given one, or global and personal, whichever there are."""
+    return [model] if model else [name for name in ("global", "personal") if name in setting.runs[0].models]
+
+
+def status(setting: Setting) -> str:
+    """Why a setting takes no part in the comparison; "" if it does."""
+    if setting.diverged:
+        return "diverged: " + ", ".join(f"seed {seed} in round {t}" for seed, t in setting.diverged.items())
+    if not setting.finished:
+        return f"unfinished: round {setting.rounds} of {setting.runs[0].planned}"
+    return ""
+
+
+def averaged(settings: Sequence[Setting], last: int, split: str = "test", model: str = "global") -> str:
+    """What a number is the mean of, in words; never more evaluations than there are."""
+    counts = {setting.averaged(split, model, last) for setting in settings if not setting.diverged} or {last}
+    if max(counts) <= 1:
+        return "the last evaluation"
+    some = f" (some have only {min(counts)})" if len(counts) > 1 else ""
+    return f"the mean of the last {max(counts)} evaluations{some}"
+
+
+def show(table: Table, *, by: str = "mean", console: Console | None = None) -> None:
+    """Print a table; in a file or a pipe, in plain text that is wide enough."""
+    console = console or Console(highlight=False)
+    live = console.is_terminal
+    (console if live else Console(width=200, file=console.file, highlight=False)).print(to_rich(table, by, styled=live))
+
+
+def to_rich(table: Table, by: str = "mean", *, styled: bool = True) -> RichTable:
+    """For the terminal; of a long table, the rows that are best by a metric. Without styles, signs mark the best."""
+    style = Style("[bold]{}[/bold]", "[underline]{}[/underline]", escape) if styled else Style("*{}*", "_{}_", escape)
+    notes = [note if styled else note.replace(LEGEND, PLAIN_LEGEND) for note in table.notes]
+    if len(table.rows) > MOST_ROWS:
+        notes.append(f"the best {MOST_ROWS} of {len(table.rows)} rows; all are in the files")
+    made = RichTable(title=escape(table.title), title_justify="left", caption_justify="left")
+    made.caption = escape("\n".join(notes))
+    for i, name in enumerate(_head(table)):
+        made.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
+    for row in best_rows(table, by):
+        made.add_row(*_texts(table, row, style))
+    return made
+
+
+def to_markdown(table: Table) -> str:
+    style = Style("**{}**", "<u>{}</u>", lambda string: string.replace("|", "\\|"))
+    head = _head(table)
+    body = [head, ["---", *["---:"] * (len(head) - 1)], *(_texts(table, row, style) for row in table.rows)]
+    lines = ["| " + " | ".join(cells) + " |" for cells in body]
+    return "\n".join([f"### {table.title}", "", *lines, "", *(f"- {note}" for note in table.notes), ""])
+
+
+def to_latex(table: Table) -> str:
+    """A plain tabular, to be put into a paper as it is; comments say what it shows."""
+    style = Style(r"\textbf{{{}}}", r"\underline{{{}}}", _latex)
+    head = [_latex(name) for name in _head(table)]
+    lines = [*(f"% {line}" for line in [table.title, *table.notes]), rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}"]
+    lines += [r"\hline", " & ".join(head) + r" \\", r"\hline"]
+    lines += [" & ".join(_texts(table, row, style)) + r" \\" for row in table.rows]
+    return "\n".join([*lines, r"\hline", r"\end{tabular}", ""])
+
+
+def to_csv(table: Table) -> str:
+    """Every number in full, with the interval and the parameters by name; fractions and bytes unscaled."""
+    names = dict.fromkeys(name for row in table.rows for name in row.setting.parameters)
+    parameters = [name for name in names if name != "rounds"]  # which has its own column, of the rounds done
+    fields = ("mean", "std", "ci95_half_width", "mark", "within_noise_of_best")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["algorithm", *parameters, "evaluated_model", "seeds", "rounds", "status"]
+                    + [f"{c.key}_{field}" for c in table.columns for field in fields])  # fmt: skip
+    for row in table.rows:
+        setting = row.setting
+        known = [text(setting.parameters[name]) if name in setting.parameters else "" for name in parameters]
+        seeds = " ".join(str(run.seed) for run in setting.runs)
+        line = [setting.algorithm, *known, setting.runs[0].shown(row.model), seeds, str(setting.rounds), row.status]
+        for cell in (row.cells[c.key] for c in table.columns):
+            numbers = [_number(value) for value in (cell.mean, cell.std, cell.half_width)]
+            noise = "" if cell.noise is None else str(cell.noise).lower()
+            line += [""] * len(fields) if setting.diverged else [*numbers, cell.mark, noise]
+        writer.writerow(line)
+    return buffer.getvalue()
+
+
+def best_rows(table: Table, by: str) -> list[Row]:
+    """The rows that fit a terminal, in their order: those best by a column (by the first, if there is no such one)."""
+    if len(table.rows) <= MOST_ROWS:
+        return table.rows
+    known = {c.key: c for c in table.columns}
+    chosen = known.get(by, table.columns[0])
+    sign = -1 if chosen.higher_is_better else 1
+
+    def rank(i: int) -> float:
+        value = sign * table.rows[i].cells[chosen.key].mean
+        return math.inf if table.rows[i].status or math.isnan(value) else value
+
+    return [table.rows[i] for i in sorted(sorted(range(len(table.rows)), key=rank)[:MOST_ROWS])]
+
+
+def _notes(rows: Sequence[Row], model: str | None, split: str, last: int) -> list[str]:
+    settings = [row.setting for row in rows]
+    cells = [cell for row in rows if not row.setting.diverged for cell in row.cells.values()]
+    whose = f"{model} model, " if model else ""
+    what = averaged(settings, last, split, model or "global")
+    stand_ins = f"prediction=...: shown in place of a {model} model, which the method does not have"
+    told = {
+        f"{whose}{split} data; ± is the population std over seeds of {what}": True,
+        stand_ins: any("prediction" in setting.parameters for setting in settings),
+        PERSONAL: model is None and any(row.model == "personal" for row in rows),
+        LEGEND: any(cell.mark for cell in cells),
+        NOISE: any(cell.noise for cell in cells),
+        ONE_SEED: any(len(setting.runs) == 1 for setting in settings if not setting.diverged),
+    }
+    return [note for note, applies in told.items() if applies]
+
+
+def _head(table: Table) -> list[str]:
+    return ["setting", "seeds", *(c.title for c in table.columns)]
+
+
+def _texts(table: Table, row: Row, style: Style) -> list[str]:
+    """The cells of a row as text."""
+    label = row.label + (f" ({row.status})" if row.status else "")
+    cells = [_cell_text(row, c, style) for c in table.columns]
+    return [style.escape(label), str(len(row.setting.runs)), *cells]
+
+
+def _cell_text(row: Row, shown: Column, style: Style) -> str:
+    cell = row.cells[shown.key]
+    if row.setting.diverged or math.isnan(cell.mean):
+        return "n/a"
+    body = f"{cell.mean * shown.scale:.{shown.digits}f}"
+    if cell.half_width is not None:
+        body += f" ± {cell.std * shown.scale:.{shown.digits}f}"
+    marked = {"best": style.best, "second": style.second, "": "{}"}[cell.mark].format(style.escape(body))
+    return (style.escape("≈ ") if cell.noise else "") + marked
+
+
+def _latex(string: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in string)
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "°": r"$^\circ$", "±": r"$\pm$", "≈": r"$\approx$",
+}  # fmt: skip
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else f"{value:.10g}"

@@ -1,0 +1,178 @@
+"""The whole report: its files, its lines, its errors, and the binary."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.reporting.page import report
+from tests.support.folders import DATA, Run, both, origin, sweep_folder, train_folder, write_folder
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_choice_on_validation_needs_a_validation_split(tmp_path):
+    for tau in (0.1, 1.0):
+        train_folder(tmp_path / str(tau), "fedeba", {0: [(50, 1)]}, hparams={"tau": tau})
+    folders = [tmp_path / "0.1", tmp_path / "1.0"]
+    with pytest.raises(ValueError, match=r"0\.1 has no validation split; run with --validation=0\.1, or --select_on="):
+        report(folders, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    report(folders, tmp_path / "out", select_on=None, plot=False)
+    assert not (tmp_path / "out" / "chosen.csv").exists()
+
+
+def test_an_unfinished_folder_is_reported_as_such(tmp_path, capsys):
+    points = [("fedeba", {"tau": 0.1}, 0, both(50, 50), 1.0), ("fedeba", {"tau": 0.1}, 1, {"test": [90]}, 1.0),
+              ("fedeba", {"tau": 1.0}, 0, {"test": [80], "validation": [80]}, 1.0)]  # fmt: skip
+    folder = sweep_folder(tmp_path / "s", points, planned_runs=6)
+    with open(folder / "results.jsonl", "a") as file:
+        file.write('{"run": "half a li')
+    report([folder], tmp_path / "out", plot=False)
+    printed = capsys.readouterr().out
+    assert "s is NOT FINISHED: 1 of 6 runs are done" in printed
+    assert "fedeba tau=1 (unfinished: round 2 of 4)" in printed
+    settings = list(csv.DictReader((tmp_path / "out" / "settings.csv").read_text().splitlines()))
+    assert [row["seeds"] for row in settings] == ["0", "0"], "seed 1 is half-trained"
+    chosen = list(csv.DictReader((tmp_path / "out" / "chosen.csv").read_text().splitlines()))
+    assert [row["tau"] for row in chosen] == ["0.1"], "finished settings are chosen before unfinished ones"
+
+
+def test_an_interrupted_run_is_reported_as_such(tmp_path, capsys):
+    report([train_folder(tmp_path / "t", "fedavg", {0: [(40, 9)]}, interrupted=True)], tmp_path / "out", plot=False)
+    assert "t is NOT FINISHED: stopped after round 2 of 4" in capsys.readouterr().out
+
+
+def test_sources_name_every_commit_and_data_set_that_rows_came_from(tmp_path, capsys):
+    other = {"name": "other", "md5": {"x_train": "9876543210"}}
+    runs = [
+        Run("fedavg", {"test": [(50, 1)] * 2}, seed=0, settings={"dataset": "toy"}),
+        Run("fedavg", {"test": [(50, 1)] * 2}, seed=1, settings={"dataset": "toy"}, origins=(0, 1)),
+        Run("fedavg", {"test": [(50, 1)] * 2}, seed=0, settings={"dataset": "other"}, origins=(2,)),
+    ]
+    origins = [origin("a" * 40), origin("b" * 40 + "+"), origin(None, other), origin("c" * 40)]
+    folder = write_folder(tmp_path / "f", runs, origins=origins)
+    report([folder], tmp_path / "out", plot=False, select_on=None)
+    line = (f"{folder}: toy_task, 3 runs, 4 rounds, data toy (md5 01234567), other (md5 98765432), "
+            "commits aaaaaaaaaa, bbbbbbbbbb+, unknown")  # fmt: skip
+    assert f"\n{line}\n" in capsys.readouterr().out
+    assert f"\n- {line}\n" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_privacy_claims_are_listed(tmp_path, capsys):
+    claims = [{"text": f"epsilon {seed}", "epsilon": 1.0 * seed, "guarantee": True} for seed in (1, 1, 2)]
+    runs = [Run("fedavg", {"test": [(50, 1)]}, seed=i, privacy=claim) for i, claim in enumerate(claims)]
+    report([write_folder(tmp_path / "f", runs)], tmp_path / "out", plot=False)
+    printed = capsys.readouterr().out
+    assert printed.count("privacy of fedavg: epsilon 1\n") == 1
+    assert printed.count("privacy of fedavg: epsilon 2\n") == 1
+
+
+def test_a_report_says_which_prediction_a_row_shows(tmp_path):
+    models = {"ditto": ("global", "personal"), "focus": ("cluster_0", "personal"), "fedavg": ("global",)}
+    runs = [Run(name, {("test", model): [(50, 1)] for model in own}) for name, own in models.items()]
+    folder = write_folder(tmp_path / "f", runs)
+    report([folder], tmp_path / "global", plot=False)
+    rows = list(csv.DictReader((tmp_path / "global" / "settings.csv").read_text().splitlines()))
+    assert {row["algorithm"]: row["prediction"] for row in rows} == {"ditto": "", "focus": "personal", "fedavg": ""}
+    text = (tmp_path / "global" / "report.md").read_text()
+    assert "| focus prediction=personal |" in text
+    assert "shown in place of a global model" in text
+    report([folder], tmp_path / "personal", model="personal", plot=False)
+    text = (tmp_path / "personal" / "report.md").read_text()
+    assert "| focus |" in text
+    assert "| fedavg prediction=global |" in text
+
+
+@pytest.mark.parametrize("values", [(1.0,), (1.0, 2.0), tuple(range(10))], ids=["single", "panels", "averaged"])
+def test_every_picture_is_made(tmp_path, values):
+    points = [
+        ("fedeba_plus", {"tau": tau, "theta": theta, "mu": mu}, seed, both(50 + tau + theta / 10 + seed, 50),
+         10.0 + theta, *([2] if tau == theta == 1.0 else []))
+        for tau in (0.1, 1.0) for theta in (0.0, 1.0, 45.0) for mu in values for seed in (0, 1)
+    ]  # fmt: skip
+    folder = sweep_folder(tmp_path / "s", points, varies=("tau", "theta") + (("mu",) if len(values) > 1 else ()))
+    other = train_folder(tmp_path / "t", "prac", {0: [(40, 9), (50, 5)]}, hparams={"theta": 0.0}, gate=1)
+    report([folder, other], tmp_path / "out", axes=["theta", "tau"])
+    made = {path.name for path in (tmp_path / "out").glob("*.png") if path.stat().st_size > 5000}
+    assert made == {"heat_fedeba_plus_mean.png", "heat_fedeba_plus_variance.png", "plane.png", "curves.png",
+                    "clients.png", "gates.png"}  # fmt: skip
+    written = (tmp_path / "out" / "report.md").read_text()
+    assert all(f"({name})" in written for name in made)
+    assert "commit ffffffffff+" in written
+
+
+def test_pictures_that_cannot_be_made_are_told_and_old_ones_go(tmp_path, capsys):
+    folder = train_folder(tmp_path / "t", "fedavg", {0: [(40, 9)]})
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("gates.png", "chosen.tex", "notes.txt"):
+        (out / name).write_text("old")
+    report([folder], out)
+    printed = capsys.readouterr().out
+    for line in ("no heat map: it needs two numeric parameters that vary", "no curves.png: it needs two evaluations",
+                 "no plane.png: it needs two settings", "no gates.png: no algorithm here has a gate"):  # fmt: skip
+        assert line in printed
+    assert {p.name for p in out.iterdir()} == {"report.md", "settings.csv", "settings.tex", "clients.png", "notes.txt"}
+
+
+def test_wrong_input_is_one_line_with_the_file_and_the_remedy(tmp_path, runs):
+    def told(*folders, **options):
+        with pytest.raises(ValueError) as error:
+            report(folders, tmp_path / "out", plot=False, **options)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    assert "no folder is given" in told()
+    assert "nowhere is not there; give folders of experiments.train" in told(tmp_path / "nowhere")
+    assert "experiment.json is a file" in told(runs / "avg" / "experiment.json")
+    assert f"so it holds no run; did you mean {runs / 'avg'}?" in told(runs)
+    (tmp_path / "empty").mkdir()
+    assert "empty has no experiment.json, so it holds no run" in told(tmp_path / "empty")
+    assert "--model=personal was not evaluated; choose one of global" in told(runs / "avg", model="personal")
+    assert "--heat=tau,mu must name two numeric parameters that vary; these do: tau" in told(
+        runs / "sweep", axes=["tau", "mu"]
+    )
+    other_data = DATA | {"name": "b", "md5": {"x_train": "1"}}
+    other = train_folder(tmp_path / "other", "fedavg", {0: [(1, 1)]}, data=other_data)
+    assert "other (b) are not of the same data; report them apart" in told(runs / "avg", other)
+    (runs / "avg" / "results.jsonl").unlink()
+    assert "results.jsonl is missing: nothing was evaluated yet" in told(runs / "avg")
+    (runs / "sweep" / "results.jsonl").write_text("{}\n{broken\n")
+    assert "results.jsonl, line 2 is not JSON" in told(runs / "sweep")
+    (runs / "sweep" / "results.jsonl").write_text("{}\n")
+    assert "sweep is not as this version of fedeba_jax writes it (KeyError('run'))" in told(runs / "sweep")
+    (runs / "sweep" / "results.jsonl").write_text("")
+    assert "results.jsonl is empty" in told(runs / "sweep")
+    (runs / "sweep" / "experiment.json").write_text("{")
+    assert "experiment.json is not JSON" in told(runs / "sweep")
+
+
+def test_a_report_never_goes_where_a_run_or_a_file_is(tmp_path, runs):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "config.json").write_text("{}")
+    for name in ("avg", "old"):
+        with pytest.raises(ValueError, match=f"{name} is the folder of a run; give another, as .*{name}/report"):
+            report([runs / "avg"], tmp_path / name)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"--out=.*file is a file; give a folder"):
+        report([runs / "avg"], tmp_path / "file")
+
+
+def test_the_binary_takes_folders_as_arguments_and_as_a_flag(runs):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+
+    def binary(*arguments):
+        command = [sys.executable, "-m", "experiments.report", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=runs, env=environment, timeout=100)
+
+    done = binary("avg", "--runs=sweep", "--last=2", "--noplot", "--select_on=test")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "the choice used the test data" in done.stdout
+    assert "*77.00 ± 5.00*" in done.stdout
+    assert (runs / "report" / "report.md").exists()
+    failed = binary("--metric=goodness", "avg")
+    assert (failed.returncode, failed.stderr.count("\n")) == (2, 1)
