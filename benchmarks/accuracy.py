@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from benchmarks import measure, worker
 from benchmarks.peers.protocol import Data
-from benchmarks.work import Work
-from experiments import cli, common_flags
+from benchmarks.tools import measure, worker
+from benchmarks.tools.work import Work
+from experiments.command import cli
+from experiments.execution import session
 from fedeba_jax.data.sources import load
 
 FLAGS = flags.FLAGS
@@ -56,7 +57,7 @@ def train(work: Work, rounds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    common_flags.set_up_devices()
+    session.set_up()
     rounds = FLAGS.rounds or ROUNDS
     rows = [row for algorithm in FLAGS.algorithms for row in train(Work("mlp", algorithm), rounds)]
     measure.write(FLAGS.out, "accuracy", rows, {}, rounds=rounds)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from benchmarks import flops, limit, measure
-from benchmarks.work import compile_round, random_data
-from experiments import cli, common_flags
+from benchmarks.tools import flops, limit, measure
+from benchmarks.tools.work import compile_round, random_data
+from experiments.command import cli
+from experiments.execution import session
 from fedeba_jax import ALGORITHMS
 
 FLAGS = flags.FLAGS
@@ -53,7 +54,7 @@ def measure_model(model: str, names: list[str]) -> tuple[list[dict[str, Any]], d
 
 
 def main() -> None:
-    common_flags.set_up_devices()
+    session.set_up()
     names = list(FLAGS.algorithms) if FLAGS["algorithms"].present else list(ALGORITHMS)
     measure.warn_if_busy()
     rows: list[dict[str, Any]] = []

@@ -13,8 +13,9 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks import measure
-from experiments import cli, run_folder
+from benchmarks.tools import measure
+from experiments.command import cli
+from experiments.execution import folder
 
 FLAGS = flags.FLAGS
 flags.DEFINE_bool("record", False, "Record the ratios instead of comparing them.")
@@ -53,7 +54,7 @@ def main(paths: list[str]) -> int:
     measured = ratios_of(paths)
     recorded = read(FLAGS.recorded)
     if FLAGS.record:
-        run_folder.write_json(Path(FLAGS.recorded), dict(sorted((recorded | measured).items())))
+        folder.write_json(Path(FLAGS.recorded), dict(sorted((recorded | measured).items())))
         print(f"{len(measured)} ratios recorded in {FLAGS.recorded}")
         return 0
     common = [name for name in measured if name in recorded]

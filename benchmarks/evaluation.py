@@ -13,9 +13,10 @@ import jax
 import numpy as np
 from absl import flags
 
-from benchmarks import flops, limit, measure
-from benchmarks.work import Work, federation_of, make_round, placement, random_data
-from experiments import cli, common_flags, devices
+from benchmarks.tools import flops, limit, measure
+from benchmarks.tools.work import Work, federation_of, make_round, placement, random_data
+from experiments.command import cli
+from experiments.execution import devices, session
 from fedeba_jax.data.federation import held_out
 from fedeba_jax.evaluate import score_model
 
@@ -61,7 +62,7 @@ def compile_evaluation(model: str) -> Evaluation:
 
 
 def main() -> None:
-    common_flags.set_up_devices()
+    session.set_up()
     measure.warn_if_busy()
     compiled = {model: compile_evaluation(model) for model in FLAGS.models}
     seconds = measure.interleaved({model: c.run for model, c in compiled.items()} | limit.products())

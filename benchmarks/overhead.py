@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from benchmarks import inside, measure
-from benchmarks.work import Work, compile_round, make_round, random_data
-from experiments import cli, common_flags
+from benchmarks.tools import inside, measure
+from benchmarks.tools.work import Work, compile_round, make_round, random_data
+from experiments.command import cli
+from experiments.execution import session
 from fedeba_jax import tree
 from fedeba_jax.gradients import blend
 from fedeba_jax.weights import entropy_based, fairness_angle
@@ -84,7 +85,7 @@ def measure_model(model: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    common_flags.set_up_devices()
+    session.set_up()
     measure.warn_if_busy()
     rows = [row for model in FLAGS.models for row in measure_model(model)]
     shown = [

@@ -21,9 +21,10 @@ import numpy as np
 from absl import flags
 from jax.sharding import PartitionSpec
 
-from benchmarks import flops, limit, measure
-from benchmarks.work import CLASSES, IMAGES, Work, compile_round, random_data
-from experiments import cli, common_flags
+from benchmarks.tools import flops, limit, measure
+from benchmarks.tools.work import CLASSES, IMAGES, Work, compile_round, random_data
+from experiments.command import cli
+from experiments.execution import session
 from fedeba_jax import client_map as maps
 
 FLAGS = flags.FLAGS
@@ -113,7 +114,7 @@ def alone(product: Product) -> Callable[[int], float]:
 
 
 def main() -> None:
-    common_flags.set_up_devices()
+    session.set_up()
     measure.warn_if_busy()
     works = [measure.work_of("mlp", algorithm) for algorithm in FLAGS.algorithms]
     times = {work: of_round(work) for work in works}

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from benchmarks import flops, limit, measure, profiling, worker
-from benchmarks.work import Work, random_data
-from experiments import cli, common_flags
+from benchmarks.tools import flops, limit, measure, profiling, worker
+from benchmarks.tools.work import Work, random_data
+from experiments.command import cli
+from experiments.execution import session
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("profile", None, "Folder of a profiler trace: trace and time the parts of our rounds, no peers.")
@@ -74,7 +75,7 @@ def cells(row: dict[str, Any], ratios: dict[str, measure.Ratio]) -> list[str]:
 
 
 def main() -> None:
-    common_flags.set_up_devices()
+    session.set_up()
     works = measure.works()
     if FLAGS.profile:
         for work in works:

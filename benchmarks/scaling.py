@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from benchmarks import flops, limit, measure
-from benchmarks.work import Work, compile_round, make_round, random_data
-from experiments import cli, common_flags
+from benchmarks.tools import flops, limit, measure
+from benchmarks.tools.work import Work, compile_round, make_round, random_data
+from experiments.command import cli
+from experiments.execution import session
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("cohorts", ["10", "30", "100", "300", "1000"], "Cohort sizes n, among 1,000 clients.")
@@ -87,7 +88,7 @@ def memory(work: Work) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    common_flags.set_up_devices()
+    session.set_up()
     measure.warn_if_busy()
     rows: list[dict[str, Any]] = []
     ratios: dict[str, measure.Ratio] = {}

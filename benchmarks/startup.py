@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from benchmarks import measure
-from benchmarks.worker import ROOT
-from experiments import cli, common_flags
+from benchmarks.tools import measure
+from benchmarks.tools.worker import ROOT
+from experiments.command import cli
+from experiments.execution import session
 
 FLAGS = flags.FLAGS
 for _flag in ("repeats", "out"):
@@ -47,7 +48,7 @@ def first_rounds(folder: Path, cache: Path) -> float:
 
 
 def main() -> None:
-    common_flags.set_up_devices()
+    session.set_up()
     measure.warn_if_busy()
     seconds: dict[str, list[float]] = {"cold": [], "warm": []}
     for _ in range(FLAGS.repeats):

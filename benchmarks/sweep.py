@@ -18,12 +18,13 @@ import numpy as np
 from absl import flags
 
 import fedeba_jax
-from benchmarks import flops, limit, measure, worker
 from benchmarks.peers.protocol import Data
-from benchmarks.work import Work, compile_round, federation_of, make_round, random_data, several_rounds
-from experiments import cli, common_flags, devices
+from benchmarks.tools import flops, limit, measure, worker
+from benchmarks.tools.work import Work, compile_round, federation_of, make_round, random_data, several_rounds
+from experiments.command import cli
+from experiments.execution import devices, session
 from fedeba_jax import client_map as maps
-from fedeba_jax.algorithms.signature import hyperparameters
+from fedeba_jax.hyperparameters import hyperparameters
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("settings", 16, "Settings of the sweep.", lower_bound=1)
@@ -102,7 +103,7 @@ def measure_sweep(work: Work) -> tuple[list[dict[str, Any]], dict[str, measure.R
 
 
 def main() -> None:
-    common_flags.set_up_devices()
+    session.set_up()
     works = measure.works()
     for name in {name for work in works for name in measure.peers(work.algorithm)}:
         worker.python_of(name)

@@ -12,6 +12,7 @@ from experiments.command import flags as common_flags
 from experiments.execution import session
 from experiments.execution.progress import Bar
 from experiments.reporting import loading, pictures, summary, tables
+from fedeba_jax.metrics import SHOWN
 
 FLAGS = flags.FLAGS
 for _flag in ("algorithm", "seeds", "rounds", "out", "overwrite"):
@@ -35,7 +36,7 @@ def main() -> None:
     settings = loading.group(loading.load([out]), model=None)
     averaged = summary.most_averaged(settings)
     title = f"{TASK}, seeds {seeds}: mean of the last {averaged} evaluations; lower variance is fairer"
-    tables.show(tables.build(settings, title, model=None, keys=loading_keys()))
+    tables.show(tables.build(settings, title, model=None, keys=SHOWN))
     pictures.write_overview(settings, f"{TASK}, test data, seeds {seeds}", out / "demo.png")
 
 

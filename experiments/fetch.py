@@ -6,7 +6,7 @@ Needs no root. A second run only checks the cache.
 
 from absl import flags
 
-from experiments import cli, common_flags  # noqa: F401  (defines the flags)
+from experiments.command import cli
 from fedeba_jax.data import sources
 
 FLAGS = flags.FLAGS

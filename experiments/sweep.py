@@ -34,9 +34,9 @@ def runs() -> list[Run]:
     """The runs that the flags ask for."""
     if FLAGS.point and (FLAGS.grid or FLAGS.random):
         raise ValueError("--point and --grid are both given; give a list of points or a grid")
-    for flag in ("random", "batch_runs"):
-        if FLAGS[flag].value < 0:
-            raise ValueError(f"--{flag}={FLAGS[flag].value} is not valid; give 0 or more")
+    for flag, number in (("random", FLAGS.random), ("batch_runs", FLAGS.batch_runs)):
+        if number < 0:
+            raise ValueError(f"--{flag}={number} is not valid; give 0 or more")
     others = common_flags.others(VALIDATION)
     if FLAGS.select_on == "validation" and not others["validation"]:
         raise ValueError(
@@ -67,10 +67,10 @@ def main() -> None:
     out = Path(FLAGS.out or f"runs/sweep/{FLAGS.task}")
     if FLAGS.dry_run:
         plan = runner.plan(asked, out, session.how(FLAGS.batch_runs), FLAGS.data_dir)
-        print(session.describe(plan, out, with_cost=True))
+        print(session.describe(plan, out, in_detail=True, with_cost=True))
         return
     best = Best(varying(asked), FLAGS.select_on, FLAGS.metric)
-    session.run(asked, out, best, batch_runs=FLAGS.batch_runs)
+    session.run(asked, out, best, batch_runs=FLAGS.batch_runs, in_detail=True)
     summary.write(out)
     print(f"results: {out}; tables and pictures: python -m experiments.report {out}")
 

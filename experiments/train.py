@@ -34,7 +34,7 @@ def runs() -> list[Run]:
     if FLAGS.seed is not None and FLAGS["seeds"].present:
         raise ValueError("--seed and --seeds are both given; give one of them")
     if FLAGS.seed is not None:
-        FLAGS.seeds = [str(FLAGS.seed)]
+        FLAGS["seeds"].value = [str(FLAGS.seed)]
     if len(FLAGS.algorithm) != 1:
         raise ValueError(f"--algorithm={','.join(FLAGS.algorithm)} names {len(FLAGS.algorithm)}; train takes one")
     return grids.make(

@@ -25,7 +25,7 @@ from benchmarks import (
     worker,
 )
 from benchmarks.peers import protocol
-from benchmarks.work import Work, compile_round, random_data
+from benchmarks.tools.work import Work, compile_round, random_data
 from experiments import cli
 
 TINY = {"cohort": 2, "steps": 1, "batch": 5, "clients": 4}

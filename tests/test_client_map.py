@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.work import Work, make_round
+from benchmarks.tools.work import Work, make_round
 from fedeba_jax import client_map as maps
 
 MAPS = {

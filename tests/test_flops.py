@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import flops
-from benchmarks.parts import PARTS
-from benchmarks.work import Work, make_round
+from benchmarks.tools import flops
+from benchmarks.tools.parts import PARTS
+from benchmarks.tools.work import Work, make_round
 from fedeba_jax import ALGORITHMS
 
 AVERAGING = 0.03  # what weights, averaging and solvers may add; the passes are exact

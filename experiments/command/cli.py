@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from absl import app, flags, logging
 
@@ -109,6 +110,6 @@ def _terminate(*_: object) -> None:
     raise Terminated
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int) -> NoReturn:
     print(f"error: {message}", file=sys.stderr)
     sys.exit(code)

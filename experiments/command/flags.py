@@ -39,14 +39,14 @@ _DEFINE = {int: flags.DEFINE_integer, float: flags.DEFINE_float}
 for _field, _kind in FIELDS.items():
     _names = CHOICES.get(_field) or OPTIONS.get(_field)
     _valid = f" ({', '.join(_names)})" if _names else ""
-    _define: Any = _DEFINE.get(_kind, flags.DEFINE_string)  # type: ignore[call-overload]
+    _define: Any = _DEFINE.get(_kind, flags.DEFINE_string)
     _define(_field, None, f"Of the task, if changed: {HELP[_field]}{_valid}.")
 
 
 def set_defaults(defaults: dict[str, Any]) -> None:
     """Other defaults of flags for a binary, shown by its --help; called before the flags are parsed."""
     for name, value in defaults.items():
-        flags.set_default(FLAGS[name], value)
+        FLAGS.set_default(name, value)
 
 
 def changes() -> dict[str, Any]:
@@ -59,8 +59,8 @@ def others(validation: float) -> dict[str, Any]:
     fraction = validation if FLAGS.validation is None else FLAGS.validation
     if not 0 <= fraction < 1:
         raise ValueError(f"--validation={fraction} is not a fraction; give a number in [0, 1)")
-    names = ("data_seed", "init_seed", "sample_seed")
-    chosen = {name: None if FLAGS[name].value is None else _seed(name, FLAGS[name].value) for name in names}
+    given = {name: FLAGS[name].value for name in ("data_seed", "init_seed", "sample_seed")}
+    chosen = {name: None if seed is None else _seed(name, seed) for name, seed in given.items()}
     return {**chosen, "validation": fraction, "state_dtype": FLAGS.state_dtype}
 
 

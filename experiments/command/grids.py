@@ -1,4 +1,4 @@
-"""From what the flags ask for to runs: a grid, a random sample of one, or a list of points; times algorithms and seeds."""
+"""From what flags ask for to runs: a grid, a random sample of one, or a list; times algorithms, times seeds."""
 
 import itertools
 import math

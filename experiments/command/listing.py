@@ -38,6 +38,5 @@ def everything() -> str:
 
 def goes_without(algorithm: str) -> str:
     """The options that an algorithm does not take."""
-    refused = [option for option, takers in compatibility.TABLE.items() if algorithm not in takers]
-    named = [f"--server={name}" if name == "varp" else f"--privacy={name}" for name in refused if name in compatibility.WHY]
-    return ", ".join(named)
+    refused = [option for option in compatibility.WHY if algorithm not in compatibility.TABLE[option]]
+    return ", ".join(f"--{'server' if option == 'varp' else 'privacy'}={option}" for option in refused)

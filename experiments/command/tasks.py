@@ -22,6 +22,11 @@ def _option(field: str, written: str) -> Call:
     return calls.parse(OPTIONS[field], written, f"--{field}")
 
 
+SGD = _option("server", "sgd(1.0)")
+CROSS_ENTROPY = _option("objective", "cross_entropy")
+NO_PRIVACY = _option("privacy", "none")
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """Everything about a run that is not the algorithm; each field is also a flag."""
@@ -35,9 +40,9 @@ class Task:
     batch_size: int = 50  # B; 0: the whole local set
     lr: float = Traced(0.1)
     lr_decay: float = Traced(0.999)
-    server: Call = _option("server", "sgd(1.0)")
-    objective: Call = _option("objective", "cross_entropy")
-    privacy: Call = _option("privacy", "none")
+    server: Call = SGD
+    objective: Call = CROSS_ENTROPY
+    privacy: Call = NO_PRIVACY
     partition: str = "shards"
     shards_per_client: int = 2
     dirichlet: float = 0.1
@@ -48,7 +53,7 @@ class Task:
     eval_every: int = 50
 
 
-FIELDS = {field.name: field.type for field in dataclasses.fields(Task)}
+FIELDS: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(Task)}
 jax.tree_util.register_dataclass(Task, data_fields=list(FIELDS), meta_fields=[])
 
 TASKS = {
@@ -107,7 +112,7 @@ def read(field: str, value: Any) -> Any:
     try:
         return kind(value)
     except ValueError:
-        takes = FIELDS[field].__name__  # type: ignore[union-attr]
+        takes = FIELDS[field].__name__
         raise ValueError(f"--{field}={value} is not valid; {field} takes {takes} values") from None
 
 

@@ -18,7 +18,7 @@ def save(path: Path, journal: dict[str, Any], tree: Any = None) -> None:
     """Write a journal (JSON) and the arrays of a tree."""
     buffer = io.BytesIO()
     arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
-    np.savez(buffer, journal=np.frombuffer(json.dumps(journal).encode(), np.uint8), **arrays)
+    np.savez(buffer, journal=np.frombuffer(json.dumps(journal).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
     content = buffer.getvalue()
     temporary = path.with_name(path.name + ".tmp")
     with open(temporary, "wb") as file:

@@ -5,7 +5,7 @@ shape and stacked over the runs. Label noise is a draw of the data seed too: a r
 tables, the true ones stay in the pool, where partitions and test data take theirs.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from experiments.command.tasks import Task
 from fedeba_jax.data import noise, partition
 from fedeba_jax.data.federation import flat_list, index_table
 from fedeba_jax.data.sources import Dataset
-from fedeba_jax.examples import Examples, pack
+from fedeba_jax.examples import pack
 from fedeba_jax.types import Federation, HeldOut
 
 HOLDOUT = 0.2
@@ -28,7 +28,7 @@ class Split(NamedTuple):
     labels: np.ndarray | None = None  # [N] noisy labels of the training arrays; None: they are as in the pool
 
 
-Pool = tuple[Examples | np.ndarray, np.ndarray]
+Pool = tuple[Any, Any]  # (x, y): arrays, or tracers of them
 
 
 class Pools(NamedTuple):
@@ -41,10 +41,10 @@ class Pools(NamedTuple):
 class Owned(NamedTuple):
     """Who owns what, of one pool: the fields of `Federation` and `HeldOut` without the examples."""
 
-    rows: np.ndarray
-    num_examples: np.ndarray
-    example: np.ndarray
-    owner: np.ndarray
+    rows: Any
+    num_examples: Any
+    example: Any
+    owner: Any
 
 
 class Tables(NamedTuple):
@@ -53,7 +53,7 @@ class Tables(NamedTuple):
     train: Owned
     validation: Owned | None
     test: Owned
-    labels: np.ndarray | None  # [R, N] noisy labels of the training pool; None: without noise
+    labels: Any  # [R, N] noisy labels of the training pool; None: without noise
 
 
 def split(dataset: Dataset, task: Task, *, seed: int, validation: float) -> Split:
@@ -89,12 +89,13 @@ def pools(dataset: Dataset, task: Task) -> Pools:
 def stack(splits: list[Split], like: list[Split] | None = None) -> Tables:
     """The tables of several runs, a split each; in the shape that all of `like` (default: these) fit."""
     like = splits if like is None else like
-    parts = []
+    parts: list[Any] = []
     for part in ("train", "validation", "test"):
         own, fit = ([getattr(s, part) for s in several] for several in (splits, like))
         parts.append(None if own[0] is None else _stack(own, fit))
-    labels = None if splits[0].labels is None else np.stack([s.labels for s in splits])
-    return Tables(*parts, labels)
+    noisy = [s.labels for s in splits if s.labels is not None]
+    train, validation, test = parts
+    return Tables(train, validation, test, np.stack(noisy) if noisy else None)
 
 
 def assemble(pools: Pools, tables: Tables) -> tuple[Federation, dict[str, HeldOut]]:

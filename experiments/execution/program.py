@@ -5,7 +5,7 @@ Whatever may differ between the runs of a batch is in `Runs`, stacked; everythin
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -64,7 +64,7 @@ class Program:
         several = "sharded" in self.client_map or "sharded" in self.run_map
         return maps.replicated(maps.device_mesh()) if several else None
 
-    def init(self) -> Callable[[Runs], State]:
+    def init(self) -> Any:
         """Runs -> their states before the first round."""
 
         def one(run: Runs) -> State:
@@ -76,7 +76,7 @@ class Program:
         run_map = devices.by_name(self.run_map, "run_map")
         return jax.jit(lambda runs: fedeba_jax.sweep(one, (runs,), run_map=run_map), out_shardings=self.placement)
 
-    def chunk(self, rounds: int) -> Callable[[Runs, State, Any, Pools], tuple[State, Info, Evaluation]]:
+    def chunk(self, rounds: int) -> Any:
         """(runs, state, first round, examples) -> state, diagnostics [R, rounds, ...], scores after the last round."""
         client_map, run_map = devices.by_name(self.client_map, "client_map"), devices.by_name(self.run_map, "run_map")
 
@@ -123,8 +123,8 @@ class Program:
         remedies += ["fewer runs at once"] * (count > 1) + ["--host_devices=1"] * (copies > 1)
         raise ValueError(
             f"--algorithm={join(runs.numbers, self.static)[0]} keeps {needed / 2**30:.2f} GiB of state "
-            f"({self.sizes.num_clients} clients x {count} runs x {copies} copies), and {free / 2**30:.2f} GiB are free; "
-            f"give {' or '.join(remedies)}"
+            f"({self.sizes.num_clients} clients x {count} runs x {copies} copies), and {free / 2**30:.2f} GiB are "
+            f"free; give {' or '.join(remedies)}"
         )
 
 

@@ -152,10 +152,9 @@ class Bar(Watch):
             mean, variance = (float(np.mean([row[name] for row in own])) for name in ("mean", "variance"))
             self._figures = f"  {whose}acc {mean:.2f} %  var {variance:.1f}"
         self._label = chunk.runs[0].algorithm
-        status = (f"{self._rate:.1f} rounds/s" if self._rate else "") + self._figures
-        self._progress.update(
-            self._task, total=self._total, completed=self._total - self._left, description=self._label, status=status.strip()
-        )
+        done, speed = self._total - self._left, f"{self._rate:.1f} rounds/s" if self._rate else ""
+        status = (speed + self._figures).strip()
+        self._progress.update(self._task, total=self._total, completed=done, description=self._label, status=status)
 
     def _status(self) -> str:
         return f"{self._label}: round {self._total - self._left}/{self._total}  {self._speed()}{self._figures}"

@@ -78,7 +78,7 @@ def of_evaluation(
     for i, run in enumerate(runs):
         diverged = int(counters.diverged_round[i])
         common = {"run": run.id, **run.record, "round": done, "rounds": run.task.rounds}
-        costs = {
+        costs: dict[str, Any] = {
             "gate_open": None if counters.gate_open[i] < 0 else int(counters.gate_open[i]),
             "exchanges": int(counters.exchanges[i]),
             "bytes_down": int(counters.bytes_down[i]),
@@ -102,7 +102,7 @@ def of_evaluation(
     return rows
 
 
-def metrics_of(accuracy: np.ndarray, loss: np.ndarray, count: np.ndarray) -> dict[str, float]:
+def metrics_of(accuracy: Any, loss: Any, count: Any) -> dict[str, float]:
     """All metrics of one evaluation of one model; `count` is the clients' number of held-out examples."""
     return {
         **{key: float(value) for key, value in metrics.summarize(accuracy).items()},

@@ -1,4 +1,4 @@
-"""What a binary that trains does around the runner: devices as the flags say, progress, and a word when it is stopped."""
+"""What a binary that trains does around the runner: devices as flags say, progress, a word when it is stopped."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +20,9 @@ def set_up() -> None:
 
 def how(batch_runs: int = 0) -> How:
     """The maps that the flags name, checked."""
-    for flag in ("client_map", "run_map"):
-        if FLAGS[flag].value != "auto":
-            devices.by_name(FLAGS[flag].value, flag)
+    for flag, name in (("client_map", FLAGS.client_map), ("run_map", FLAGS.run_map)):
+        if name != "auto":
+            devices.by_name(name, flag)
     return How(FLAGS.client_map, FLAGS.run_map, batch_runs)
 
 
@@ -34,12 +34,13 @@ def run(
     batch_runs: int = 0,
     log_rounds: bool = False,
     only_these: bool = False,
+    in_detail: bool = False,
 ) -> None:
-    """Run what is missing, with progress; stopped, it says how to go on."""
+    """Run what is missing, with progress; stopped, it says how to resume."""
 
     def tell(event: runner.Plan | runner.Chunk) -> None:
         if isinstance(event, runner.Plan):
-            print(describe(event, out), flush=True)
+            print(describe(event, out, in_detail=in_detail), flush=True)
         watch(event)
 
     try:
@@ -59,22 +60,24 @@ def run(
         raise type(stop)(f"{held} in {out}; the same command resumes it") from None
 
 
-def describe(plan: runner.Plan, out: Path, *, with_cost: bool = False) -> str:
+def describe(plan: runner.Plan, out: Path, *, in_detail: bool = False, with_cost: bool = False) -> str:
     """The plan in a few lines: how many runs and programs, and why a cohort is not as large as was asked for."""
-    wanted, missing, programs = len(plan.runs), len(plan.missing), len(plan.groups)
+    missing = len(plan.missing)
     if not missing:
-        return f"{wanted} run{'s' * (wanted != 1)}, all done before; {out}"
-    varies = ", ".join(varying(plan.runs)) or "nothing"
-    lines = [
-        f"{wanted} run{'s' * (wanted != 1)} ({missing} to do), {programs} compilation{'s' * (programs != 1)}, "
-        f"varying {varies}; {out}"
-    ]
+        return f"{_count(len(plan.runs), 'run')}, done before; {out}"
+    varies = ", ".join(varying(plan.runs)) or "nothing but the seed"
+    programs = _count(len(plan.groups), "compilation")
+    lines = [f"{_count(len(plan.runs), 'run')} ({missing} to do), {programs}, varying {varies}; {out}"]
     full = {run.algorithm: run.task.clients for run in plan.runs if run.task.cohort_size == run.task.clients}
     for algorithm, clients in full.items():
         lines.append(f"  {algorithm} as asked for uses every client in every round: cohort_size={clients}")
-    for group in plan.groups:
-        batches = f"{len(group.missing)} runs in {len(group.batches())} batches of {group.batch_runs}"
+    for group in plan.groups if in_detail else []:
+        batches = f"{_count(len(group.missing), 'run')}, {group.batch_runs} at once"
         maps = f"run map {group.program.run_map}, client map {group.program.client_map}"
         cost = f"; {estimate(group)}" if with_cost else ""
         lines.append(f"  {group.algorithm}: {batches}, {group.task.rounds} rounds, {maps}{cost}")
     return "\n".join(lines)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

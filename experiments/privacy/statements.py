@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import fedeba_jax
@@ -75,11 +76,11 @@ def _of_examples(run: Run, rounds: int, counts: Sequence[int]) -> dict[str, Any]
     steps, epochs, batch_size = task.steps, task.local_epochs or None, task.batch_size or None
     if run.algorithm == "fedsgd":  # whatever the task says
         steps, epochs, batch_size = 1, None, None
-    local = fedeba_jax.LocalTraining(lambda *_: 0.0, 1.0, steps=steps, epochs=epochs, batch_size=batch_size)
+    local = fedeba_jax.LocalTraining(lambda *_: jnp.zeros(()), 1.0, steps=steps, epochs=epochs, batch_size=batch_size)
     sizes = Sizes(task.clients, task.cohort_size, capacity=max(counts), model_size=0)
     took_part = np.asarray(participations(jax.random.key(run.seeds.sample), rounds, sizes))
     held = np.asarray(counts)
-    releases = took_part * np.asarray(local.num_steps(held))
+    releases = took_part * np.asarray(local.num_steps(jnp.asarray(held)))
     rates = np.minimum(batch_size or held, held) / np.maximum(held, 1)
     pairs = _not_dominated({(float(q), int(t)) for q, t in zip(rates, releases, strict=True) if q > 0 and t > 0})
     epsilons = {pair: accounting.poisson(given["sigma"], *pair, given["delta"]) for pair in pairs}

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.execution.folder import MARK, OLD, RESULTS, TIMINGS, description, read_rows, shown
 from experiments.reporting.columns import METRICS, OF_THE_RUN
 
-FORMAT, VERSION = "fedeba_jax experiment", 1
 LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
 NOT_COMPARED = ("eval_every",)  # settings that change when a run is evaluated, not what it does
 REMEDY = "give folders of experiments.train, sweep, demo or compare"
@@ -152,12 +152,6 @@ class Setting:
         return min(last, *(len(run.curve("mean", split, model)) for run in self.runs))
 
 
-def shown(models: Iterable[str], wanted: str = "global") -> str:
-    """The evaluated model that is shown for the wanted one: global and personal models stand in for each other."""
-    other = {"global": "personal", "personal": "global"}.get(wanted, wanted)
-    return other if wanted not in models and other in models else wanted
-
-
 def load(folders: Iterable[str | Path]) -> list[Series]:
     """All series of the folders, checked to be of the same data.
 
@@ -277,48 +271,32 @@ def _check_no_seed_twice(runs: Sequence[Series], label: str) -> None:
 
 def _load_folder(folder: Path) -> list[Series]:
     experiment = _experiment(folder)
-    if not (folder / "results.jsonl").exists():
-        raise ValueError(f"{folder / 'results.jsonl'} is missing: nothing was evaluated yet; resume it")
-    rows = _rows(folder / "results.jsonl")
+    rows = read_rows(folder / RESULTS)
     if not rows:
-        raise ValueError(f"{folder / 'results.jsonl'} is empty: nothing was evaluated yet; resume it")
+        state = "empty" if (folder / RESULTS).exists() else "missing"
+        raise ValueError(f"{folder / RESULTS} is {state}: nothing was evaluated yet; resume it")
     try:
         return _series(folder, experiment, rows)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(
-            f"{folder} is not as this version of fedeba_jax writes it ({error!r}); run it again"
-        ) from error
+        raise ValueError(f"{folder} is not as this fedeba_jax writes it ({error!r}); run it again") from error
 
 
 def _experiment(folder: Path) -> dict[str, Any]:
     """The content of experiment.json, if this version can read it."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is {'a file' if folder.exists() else 'not there'}; {REMEDY}")
-    path = folder / "experiment.json"
-    if not path.exists():
-        for old in ("config.json", "sweep.json"):
-            if (folder / old).exists():
-                raise ValueError(f"{folder} is of an older version of fedeba_jax ({old}); run it again with this one")
-        inside = sorted(found.parent for found in folder.glob(f"*/{path.name}"))
+    if not any((folder / name).exists() for name in (MARK, *OLD)):
+        inside = sorted(found.parent for found in folder.glob(f"*/{MARK}"))
         remedy = f"did you mean {inside[0]}?" if inside else REMEDY
-        raise ValueError(f"{folder} has no {path.name}, so it holds no run; {remedy}")
-    try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); run it again") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f"{path} is not the file of an experiment of fedeba_jax; {REMEDY}")
-    if content.get("version") != VERSION:
-        raise ValueError(f"{path} has version {content.get('version')}, and this fedeba_jax reads version {VERSION}; "
-                         "use the fedeba_jax that wrote it, or run it again")  # fmt: skip
-    return content
+        raise ValueError(f"{folder} has no {MARK}, so it holds no run; {remedy}")
+    return description(folder)
 
 
 def _series(folder: Path, experiment: dict[str, Any], rows: list[dict[str, Any]]) -> list[Series]:
     varies = tuple(name for name in experiment["varies"] if name not in ("algorithm", "seed"))
     source = Source(folder, experiment["task"], varies, _missing(rows, set(experiment["runs"])))
     origins = [_origin(one) for one in experiment["origins"]]
-    rates = _rates(folder / "timings.jsonl")
+    rates = _rates(folder / TIMINGS)
     series: dict[str, Series] = {}
     for row in rows:
         key, settings = row["run"], row["settings"] | {"rounds": row["rounds"]}
@@ -365,19 +343,8 @@ def _rates(path: Path) -> dict[str, float]:
     """Rounds per second of the batch that each run was trained in; chunks that include compilation do not count."""
     rounds: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
-    for row in _rows(path) if path.exists() else ():
+    for row in read_rows(path):
         for run in row["runs"] if not row["compiled"] else ():
             rounds[run] += row["rounds"] * len(row["runs"])
             seconds[run] += row["seconds"]
     return {run: rounds[run] / seconds[run] for run in rounds if seconds[run] > 0}
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a JSON-lines file; a last line that a killed run left half written is dropped."""
-    rows = []
-    for number, line in enumerate(path.read_text().split("\n")[:-1], 1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number} is not JSON ({error}); run it again") from error
-    return rows

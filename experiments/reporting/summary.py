@@ -1,16 +1,14 @@
 """The summary of one folder: summary.json, and the tables that a binary prints when it is done.
 
-The summary follows from results.jsonl alone: the same rows give the same bytes.
+The summary follows from results.jsonl alone: the same rows give the same bytes. Its numbers have seven digits.
 """
 
-import json
-import math
-import os
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from experiments.execution.folder import SUMMARY, write_json
 from experiments.reporting import tables
 from experiments.reporting.columns import METRICS
 from experiments.reporting.loading import LAST, Setting, group, load
@@ -28,15 +26,8 @@ def summarize(folder: Path) -> dict[str, Any]:
 
 def write(folder: Path) -> Path:
     """Write summary.json, the whole file or nothing."""
-    path = folder / "summary.json"
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w") as file:
-        json.dump(summarize(folder), file, indent=1, allow_nan=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    return path
+    write_json(folder / SUMMARY, summarize(folder))
+    return folder / SUMMARY
 
 
 def show(folder: Path, *, title: str = "", console: Console | None = None) -> list[Setting]:
@@ -90,8 +81,8 @@ def _figures(setting: Setting, model: str) -> dict[str, Any]:
 def _over_seeds(values: list[float]) -> dict[str, Any]:
     over = spread(values)
     return {
-        "mean": _number(over.mean), "std": _number(over.std), "ci95_half_width": _number(over.half_width),
-        "values": [_number(value) for value in values],
+        "mean": over.mean, "std": over.std, "ci95_half_width": over.half_width,
+        "values": values,
     }  # fmt: skip
 
 
@@ -101,9 +92,4 @@ def _communication(setting: Setting) -> dict[str, Any]:
     names = ("bytes_down", "bytes_up", "exchanges")
     costs = setting.values("additional_cost", "test", "global", 1).values()
     sums = {name: [getattr(traffic, name) for traffic in spent] for name in names}
-    return sums | {"additional_cost": [_number(cost) for cost in costs]}
-
-
-def _number(value: float | None) -> float | None:
-    """Seven significant digits; null for what is not finite."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.7g}")
+    return sums | {"additional_cost": list(costs)}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from benchmarks.work import Compiled
+from benchmarks.tools.work import Compiled
 
 ROUNDS = 3
 OPERATION = re.compile(r"[a-z][\w.-]*")  # other events are of the runtime and of Python

@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from benchmarks.work import CLASSES, IMAGES, Work, make_round
+from benchmarks.tools.work import CLASSES, IMAGES, Work, make_round
 
 HIDDEN = {"mlp": (200, 200), "cnn": (384, 192)}
 CHANNELS = {"mlp": (), "cnn": (64, 64)}

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from benchmarks.work import IMAGES, Work
-from benchmarks.worker import PAUSE, PEERS
-from experiments import run_folder
+from benchmarks.tools.work import IMAGES, Work
+from benchmarks.tools.worker import PAUSE, PEERS
+from experiments.execution import folder
 from fedeba_jax import ALGORITHMS
 
 FLAGS = flags.FLAGS
@@ -105,7 +105,7 @@ def environment() -> dict[str, Any]:
         found = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
         model = found[0] if found else model
     machine = {"cpu": model, "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()}
-    return run_folder.environment() | {"machine": machine, "date": datetime.date.today().isoformat()}
+    return folder.environment() | {"machine": machine, "date": datetime.date.today().isoformat()}
 
 
 def warn_if_busy() -> None:
@@ -137,7 +137,7 @@ def write(
     content = {"benchmark": benchmark, "environment": environment(), "rows": rows} | more
     content["ratios"] = {name: r._asdict() for name, r in ratios.items()}
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    run_folder.write_json(Path(path), content)
+    folder.write_json(Path(path), content)
     print(f"results: {path}")
 
 

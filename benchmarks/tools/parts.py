@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fedeba_jax.algorithms.common import one_model
+from fedeba_jax.algorithm import one_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.server import Server, ServerState

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.peers.protocol import Data, Spec
-from experiments.cli import RunError
+from experiments.command.cli import RunError
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENTS = ROOT / ".bench"
 TRIALS = 10  # rounds of each setting of a peer, as far as the time allows
 TRIAL_SECONDS = 20
@@ -31,7 +31,7 @@ class Entrant(NamedTuple):
     settings: tuple[dict[str, Any], ...] = ({},)
 
 
-OURS = Entrant("benchmarks.ours", None, "jax", ())
+OURS = Entrant("benchmarks.tools.ours", None, "jax", ())
 PEERS = {
     "torch_loop": Entrant("benchmarks.peers.torch_loop", None, "torch", ("fedavg", "fedeba_plus"), tuple(THREADS)),
     "torch_vmap": Entrant("benchmarks.peers.torch_vmap", None, "torch", settings=tuple(THREADS)),

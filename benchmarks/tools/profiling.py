@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import evaluation, flops, limit, measure, overhead, tracing
-from benchmarks.work import Work, compile_round, random_data
+from benchmarks import evaluation, overhead
+from benchmarks.tools import flops, limit, measure, tracing
+from benchmarks.tools.work import Work, compile_round, random_data
 
 SHOWN = 25  # operations
 SERVER = ("averaging", "weights", "gate", "mixing")

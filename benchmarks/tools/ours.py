@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from benchmarks import work
 from benchmarks.peers.protocol import Data, Peer, Spec, serve
-from experiments import devices
+from benchmarks.tools import work
+from experiments.execution import devices
 
 
 def make(spec: Spec, data: Data) -> Peer:

@@ -16,16 +16,16 @@ import numpy as np
 import optax
 
 import fedeba_jax
-from benchmarks.parts import PARTS
 from benchmarks.peers.protocol import Data, Spec
-from experiments import devices
+from benchmarks.tools.parts import PARTS
+from experiments.execution import devices
 from fedeba_jax import client_map as maps
 from fedeba_jax import tree
 from fedeba_jax.data.federation import federate
 from fedeba_jax.examples import pack
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.models import NORMALIZATION, make_model
-from fedeba_jax.simulate import sizes_from
+from fedeba_jax.rounds import sizes_from
 from fedeba_jax.types import Algorithm, Federation, Model, Sizes, State
 
 

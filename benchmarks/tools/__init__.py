@@ -1,0 +1,1 @@
+"""What the benchmarks share: the work, its limit, timing, tables, processes of peers."""
