@@ -13,9 +13,10 @@ import jax
 import numpy as np
 import pytest
 
-from fedeba_jax.data import fetching, sources
-from fedeba_jax.data.raw import Package
-from tests.tiny_set import spec_of
+from fedeba_jax.data import sources
+from fedeba_jax.data.sources import fetching
+from fedeba_jax.data.sources.raw import Package
+from tests.support.tiny_set import spec_of
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_compilation_cache_dir", os.path.join(tempfile.gettempdir(), f"fedeba_jax_tests_{os.getuid()}"))

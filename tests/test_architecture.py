@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from fedeba_jax import ALGORITHMS
-from fedeba_jax.algorithms.signature import hyperparameters
+from fedeba_jax.hyperparameters import hyperparameters
 
 ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = [

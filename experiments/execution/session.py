@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags
-
+from experiments.command.flags import FLAGS
 from experiments.command.runs import Run, varying
 from experiments.execution import devices, folder, runner
 from experiments.execution.batches import How, estimate
 from experiments.execution.progress import Watch
-
-FLAGS = flags.FLAGS
 
 
 def set_up() -> None:

@@ -1,0 +1,242 @@
+"""Laws that every registered algorithm must pass; a new one is covered by being registered.
+
+Compilation is what these tests cost, so all of them work with one-round programs that take the
+cohort, the data, the round and the hyper-parameters as arguments, cached by algorithm and map.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedeba_jax
+from fedeba_jax import client_map as maps
+from fedeba_jax.hyperparameters import hyperparameters
+from fedeba_jax.rounds import evaluate
+from tests.support.problems import tiny
+
+every_algorithm = pytest.mark.parametrize("name", fedeba_jax.ALGORITHMS)
+
+MAPS = {
+    "map": lambda: maps.mapped,
+    "vmap": lambda: jax.vmap,
+    "chunked": lambda: maps.chunked(3),
+    "sharded": lambda: maps.sharded(maps.device_mesh()),
+    "sharded_vmap": lambda: maps.sharded(maps.device_mesh(), jax.vmap),
+}
+COHORT = 5  # divides neither by the chunks of 3 nor by the 2 shards
+IDS = jnp.array([2, 0, 5, 3, 1])
+KEY = 11
+BY_CLIENT = {  # what servers remember of each client: the first axis of these counts clients
+    "afl": ("mixture",),
+    "aaggff": ("p", "gradients"),
+}
+
+
+SMALL = {  # static hyper-parameters that keep the laws cheap, and let a few rounds show everything
+    "fedfv": {"window": 2},
+    "lp_proj": {"dim": 4, "outer": 2, "inner": 2},
+    "rank_core_fed": {"candidates": 3},
+}
+FOLLOWS_LABELS = {"rank_core_fed": "a client's shares of the random mixtures are drawn by its id"}
+BY_PLACE = {"fedfv": "its history lists updates by their place in the cohort; the rounds after show what it says"}
+
+
+def without_places(name, server):
+    """The server's state but for a memory that is ordered by place in the cohort."""
+    return server._replace(memory=None) if name in BY_PLACE else server
+
+
+def made(problem, name, **changes):
+    return problem.algorithm(name, **SMALL.get(name, {}), **changes)
+
+
+def traced(name):
+    """The traced hyper-parameters of an algorithm, at values other than their defaults."""
+    found = hyperparameters(fedeba_jax.ALGORITHMS[name]).values()
+    return {h.name: jnp.asarray(0.5 * (h.default or 0.4) + 0.1) for h in found if h.traced}
+
+
+def close(a, b, tolerance):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=tolerance, rtol=tolerance), a, b)
+
+
+def one_round(name, client_map, cohort_size=COHORT, **changes):
+    """(state, ids, round, rate, hparams, federation) -> (state, info), not compiled."""
+    problem = tiny(cohort_size, **changes)
+
+    def run(state, ids, round_, rate, hparams, federation):
+        with pytest.MonkeyPatch.context() as patch:  # the cohort comes from outside while this is traced
+            patch.setitem(fedeba_jax.run_round.__globals__, "sample", lambda key, sizes: ids)
+            algorithm = made(problem, name, rate=rate, **hparams)
+            return fedeba_jax.run_round(
+                algorithm, federation, state, jax.random.key(KEY), round_, sizes=problem.sizes, client_map=client_map
+            )
+
+    return run
+
+
+@functools.cache
+def program(name, map_name="map", x64=True):
+    del x64  # a part of the cache's key
+    return jax.jit(one_round(name, MAPS[map_name]()))
+
+
+def start(name, cohort_size=COHORT):
+    problem = tiny(cohort_size)
+    return made(problem, name).init(jax.random.key(0), problem.model.init, problem.sizes)
+
+
+def rounds(run, name, count, ids=IDS, rate=0.3):
+    """`count` rounds of a one-round program; the cohort moves along by one client a round."""
+    state, hparams, federation = start(name, len(ids)), traced(name), tiny(COHORT).federation
+    for t in range(count):
+        state, info = run(state, (ids + t) % 6, jnp.asarray(t), jnp.asarray(rate), hparams, federation)
+    return state, info
+
+
+@every_algorithm
+@pytest.mark.parametrize("map_name", [m for m in MAPS if m != "map"])
+def test_client_maps_agree(x64, name, map_name):
+    close(rounds(program(name, map_name), name, 5), rounds(program(name), name, 5), 1e-8)
+
+
+@pytest.mark.slow  # float64 says the same, to more digits
+@every_algorithm
+@pytest.mark.parametrize("map_name", [m for m in MAPS if m != "map"])
+def test_client_maps_agree_in_float32(name, map_name):
+    result = rounds(program(name, map_name, x64=False), name, 1)
+    close(result[0], rounds(program(name, x64=False), name, 1)[0], 1e-5)
+
+
+@every_algorithm
+def test_jit_changes_nothing(x64, name):
+    expected = rounds(jax.jit(one_round(name, jax.vmap, cohort_size=2, steps=2)), name, 1, ids=IDS[:2])
+    with jax.disable_jit():
+        close(rounds(one_round(name, jax.vmap, cohort_size=2, steps=2), name, 1, ids=IDS[:2]), expected, 1e-10)
+
+
+@every_algorithm
+def test_many_rounds_are_one_scan_of_the_same_rounds(x64, name):
+    """A scan over rounds, in one piece or resumed in the middle, is round after round."""
+    problem, key = tiny(COHORT), jax.random.key(KEY)
+
+    @jax.jit
+    def four_from(state, first):
+        algorithm = made(problem, name, rate=0.3, **traced(name))
+        return fedeba_jax.run_rounds(
+            algorithm, problem.federation, state, key, first, rounds=4, sizes=problem.sizes, client_map=maps.mapped
+        )
+
+    middle, first_info = four_from(start(name), 0)
+    scanned, second_info = four_from(middle, 4)
+    state = start(name)
+    for t, ids in enumerate(jnp.concatenate([first_info["cohort"], second_info["cohort"]])):
+        state, _ = program(name)(state, ids, jnp.asarray(t), jnp.asarray(0.3), traced(name), problem.federation)
+    close(scanned, state, 1e-10)
+
+
+@every_algorithm
+def test_scheduled_numbers_are_those_of_the_round(x64, name):
+    problem, growing = tiny(COHORT), {k: lambda t, v=v: v * (1 + 0.1 * t) for k, v in traced(name).items()}
+
+    @jax.jit
+    def scheduled(state, ids, round_):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(fedeba_jax.run_round.__globals__, "sample", lambda key, sizes: ids)
+            algorithm = fedeba_jax.scheduled(lambda **h: made(problem, name, rate=0.3, **h), **growing)
+            arguments = (problem.federation, state, jax.random.key(KEY), round_)
+            return fedeba_jax.run_round(algorithm, *arguments, sizes=problem.sizes, client_map=maps.mapped)
+
+    state = expected = start(name)
+    for t in (0, 1):
+        values = {k: schedule(t) for k, schedule in growing.items()}
+        state, _ = scheduled(state, IDS, jnp.asarray(t))
+        expected, _ = program(name)(expected, IDS, jnp.asarray(t), jnp.asarray(0.3), values, problem.federation)
+    close(state, expected, 1e-10)
+
+
+@every_algorithm
+def test_order_of_the_cohort_does_not_matter(x64, name):
+    one, other = rounds(program(name), name, 4)[0], rounds(program(name), name, 4, ids=IDS[::-1])[0]
+    close(without_places(name, one.server), without_places(name, other.server), 1e-10)
+    close(one.clients, other.clients, 1e-10)
+
+
+@every_algorithm
+def test_nothing_moves_at_rate_zero(x64, name):
+    result = rounds(program(name), name, 2, rate=0.0)[0]
+    models = made(tiny(), name).models
+    close(models(result), models(start(name)), 1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in fedeba_jax.ALGORITHMS if name not in FOLLOWS_LABELS])
+def test_relabelled_clients_give_relabelled_results(x64, name):
+    """Full batch and full participation: nothing random is left to follow the labels."""
+    problem, order = tiny(cohort_size=6), np.array([4, 2, 0, 5, 1, 3])
+    run = jax.jit(one_round(name, jax.vmap, cohort_size=6, batch_size=12))
+    fixed = (jnp.arange(6), jnp.asarray(0), jnp.asarray(0.3), traced(name))
+    results = []
+    for federation in (problem.federation, problem.relabelled(order).federation):
+        state = start(name, cohort_size=6)
+        for _ in range(3):
+            state, _ = run(state, *fixed, federation)
+        results.append(state)
+    server = results[0].server
+    if name in BY_CLIENT:
+        memory = server.memory
+        relabelled = {field: getattr(memory, field)[order] for field in BY_CLIENT[name]}
+        server = server._replace(memory=memory._replace(**relabelled))
+    close(without_places(name, results[1].server), without_places(name, server), 1e-10)
+    close(results[1].clients, jax.tree.map(lambda leaf: leaf[order], results[0].clients), 1e-10)
+
+
+@every_algorithm
+def test_swept_equals_single(x64, name):
+    """Bit-equal under map, 1e-8 under the other run maps; one trace serves every point."""
+    traces, points = [], 3
+    federation = tiny(COHORT).federation
+    hparams = {k: v * jnp.linspace(0.5, 1.1, points) for k, v in traced(name).items()}
+    rates = jnp.array([0.1, 0.2, 0.3])
+
+    state = start(name)
+    run = one_round(name, maps.mapped)
+
+    def make_run(rate, hparams):
+        traces.append(name)
+        return run(state, IDS, jnp.asarray(0), rate, hparams, federation)
+
+    single = [
+        program(name)(state, IDS, jnp.asarray(0), rates[i], {k: v[i] for k, v in hparams.items()}, federation)
+        for i in range(points)
+    ]
+    single = jax.tree.map(lambda *leaves: jnp.stack(leaves), *single)
+    for run_map, tolerance in [(maps.mapped, 0), (jax.vmap, 1e-8), (maps.sharded(maps.device_mesh()), 1e-8)]:
+        traces.clear()
+        swept = jax.jit(lambda *points, m=run_map: fedeba_jax.sweep(make_run, points, run_map=m))(rates, hparams)
+        close(swept, single, tolerance)
+        assert len(traces) == 1
+
+
+@every_algorithm
+def test_state_is_a_fixed_point_of_shapes_and_dtypes(name):
+    problem = tiny(COHORT)
+    init = made(problem, name).init
+    before = jax.eval_shape(lambda key: init(key, problem.model.init, problem.sizes), jax.random.key(0))
+    arguments = (IDS, jnp.asarray(0), jnp.asarray(0.3), traced(name), problem.federation)
+    after, info = jax.eval_shape(one_round(name, maps.mapped), before, *arguments)
+    assert jax.tree.structure(before) == jax.tree.structure(after)
+    assert jax.tree.leaves(before) == jax.tree.leaves(after)
+    assert {"floats_down", "bytes_down", "floats_up", "bytes_up", "exchanges", "finite", "cohort"} <= set(info)
+
+
+@every_algorithm
+def test_every_client_is_scored_by_a_global_model_or_by_its_own(name):
+    problem = tiny(COHORT)
+    scores = evaluate(made(problem, name), start(name), problem.test, apply=problem.model.apply, client_map=maps.mapped)
+    assert {"global", "personal"} & set(scores)
+    for score in scores.values():
+        assert score.accuracy.shape == score.loss.shape == (6,)
+        assert np.isfinite(score.loss).all()

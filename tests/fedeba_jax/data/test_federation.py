@@ -1,0 +1,59 @@
+"""Ragged lists of examples as arrays, by hand."""
+
+import numpy as np
+import pytest
+
+from fedeba_jax.data.federation import federate, flat_list, held_out, index_table
+
+OWNED = [np.array([4, 2]), np.array([0]), np.array([5, 1, 3])]
+TABLE = [[4, 2, 4], [0, 0, 0], [5, 1, 3]]
+
+
+def test_a_table_pads_rows_with_their_first_entry():
+    table, count = index_table(OWNED)
+    np.testing.assert_array_equal(table, TABLE)
+    np.testing.assert_array_equal(count, [2, 1, 3])
+    assert table.dtype == count.dtype == np.int32
+
+
+def test_a_table_may_be_wider_than_its_rows():
+    table, count = index_table(OWNED, capacity=5)
+    np.testing.assert_array_equal(table, [[4, 2, 4, 4, 4], [0] * 5, [5, 1, 3, 5, 5]])
+    np.testing.assert_array_equal(count, [2, 1, 3])
+
+
+@pytest.mark.parametrize(("owned", "client"), [([], 0), ([np.array([1]), np.array([], int)], 1)])
+def test_a_client_without_examples_is_an_error(owned, client):
+    with pytest.raises(ValueError, match=f"client {client} holds no example"):
+        index_table(owned)
+
+
+def test_a_flat_list_names_every_example_once_with_its_owner():
+    example, owner = flat_list(np.array(TABLE, np.int32), np.array([2, 1, 3]))
+    np.testing.assert_array_equal(example, [4, 2, 0, 5, 1, 3])
+    np.testing.assert_array_equal(owner, [0, 0, 1, 2, 2, 2])
+    assert example.dtype == owner.dtype == np.int32
+
+
+def test_a_longer_flat_list_ends_in_examples_of_nobody():
+    example, owner = flat_list(np.array(TABLE, np.int32), np.array([2, 1, 3]), length=8)
+    np.testing.assert_array_equal(example, [4, 2, 0, 5, 1, 3, 0, 0])
+    np.testing.assert_array_equal(owner, [0, 0, 1, 2, 2, 2, 3, 3])
+
+
+def test_a_federation_holds_the_examples_as_they_are():
+    x, y = np.arange(12, dtype=np.uint8).reshape(6, 2), np.arange(6)
+    federation = federate(x, y, OWNED)
+    np.testing.assert_array_equal(federation.x, x)
+    np.testing.assert_array_equal(federation.y, y)
+    np.testing.assert_array_equal(federation.rows, TABLE)
+    np.testing.assert_array_equal(federation.num_examples, [2, 1, 3])
+    assert federation.x.dtype == np.uint8
+
+
+def test_held_out_data_are_the_federation_and_its_list():
+    federation = federate(np.zeros((6, 2)), np.zeros(6, int), OWNED)
+    test = held_out(federation)
+    assert test.federation is federation
+    np.testing.assert_array_equal(test.example, [4, 2, 0, 5, 1, 3])
+    np.testing.assert_array_equal(test.owner, [0, 0, 1, 2, 2, 2])

@@ -1,0 +1,83 @@
+"""Scores by client against a NumPy loop."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedeba_jax import client_map as maps
+from fedeba_jax.algorithm import alone
+from fedeba_jax.evaluate import score_model, score_personal
+from fedeba_jax.types import Mixture, State
+from tests.support.problems import COUNTS, tiny
+
+PROBLEM = tiny()
+PARAMS = [PROBLEM.model.init(jax.random.key(seed)) for seed in (1, 2)]
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def probabilities(params, x):
+    (w1, b1), (w2, b2) = jax.tree.map(np.asarray, params)
+    return softmax(np.maximum(x / 255.0 @ w1 + b1, 0) @ w2 + b2)
+
+
+def by_hand(probability):
+    """(accuracy, loss) [M] of predictions `probability(client, x)`."""
+    federation, scores, start = PROBLEM.test.federation, [], 0
+    for i, count in enumerate(COUNTS):
+        x, y = (np.asarray(a)[start : start + count] for a in (federation.x, federation.y))
+        p = probability(i, x)
+        scores.append((100 * np.mean(p.argmax(-1) == y), -np.log(p[np.arange(count), y]).mean()))
+        start += count
+    return np.transpose(scores)
+
+
+def close(scores, expected):
+    np.testing.assert_allclose(scores.accuracy, expected[0], rtol=1e-5)
+    np.testing.assert_allclose(scores.loss, expected[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("block", [1, 7, 37, 1000])
+def test_scores_of_a_model_are_those_of_a_loop_whatever_the_blocks(block):
+    """37 examples: blocks of 1 and 7 divide them or not, 37 and 1000 are one block."""
+    scores = score_model(PROBLEM.model.apply, PARAMS[0], PROBLEM.test, client_map=maps.mapped, block=block)
+    close(scores, by_hand(lambda _, x: probabilities(PARAMS[0], x)))
+
+
+def test_personal_scores_of_one_shared_model_are_its_scores():
+    state = State(PARAMS[0], jnp.zeros(len(COUNTS)))
+    personal = score_personal(
+        PROBLEM.model.apply, lambda params, _: alone(params), state, PROBLEM.test, client_map=maps.mapped
+    )
+    close(personal, score_model(PROBLEM.model.apply, PARAMS[0], PROBLEM.test, client_map=maps.mapped, block=7))
+
+
+def test_examples_of_nobody_do_not_count():
+    padded = PROBLEM.test._replace(
+        example=jnp.concatenate([PROBLEM.test.example, jnp.array([0, 3, 9])]),
+        owner=jnp.concatenate([PROBLEM.test.owner, jnp.full(3, len(COUNTS))]),
+    )
+    scores = score_model(PROBLEM.model.apply, PARAMS[0], padded, client_map=maps.mapped, block=7)
+    close(scores, by_hand(lambda _, x: probabilities(PARAMS[0], x)))
+
+
+@pytest.mark.parametrize("client_map", [jax.vmap, maps.mapped], ids=["vmap", "mapped"])
+def test_a_mixture_predicts_the_mean_of_its_models_probabilities(client_map):
+    """Client i weighs the second model by i / 5."""
+    shares = jnp.arange(6) / 5
+
+    def personalize(server, share):
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *server)
+        return Mixture(stacked, jnp.stack([1 - share, share]))
+
+    state = State(PARAMS, shares)
+    scores = score_personal(PROBLEM.model.apply, personalize, state, PROBLEM.test, client_map=client_map)
+
+    def probability(i, x):
+        return (1 - i / 5) * probabilities(PARAMS[0], x) + i / 5 * probabilities(PARAMS[1], x)
+
+    close(scores, by_hand(probability))
