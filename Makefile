@@ -4,7 +4,7 @@ VENV   ?= .venv
 RUN     = $(VENV)/bin/python
 OUT    ?= runs/demo
 
-.PHONY: help demo test test-slow lint data results compare options bench bench-envs bench-check bench-record clean
+.PHONY: help demo test test-slow lint docs data results compare options bench bench-envs bench-check bench-record clean
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -27,6 +27,10 @@ lint: $(VENV)/.stamp-test  ## ruff (checks and format) and mypy
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+
+docs: $(VENV)/.stamp-docs  ## the documentation as a site in build/docs, strict about dead links
+	$(RUN) -m sphinx -W --keep-going -n -q -b html docs build/docs
+	@echo "documentation: build/docs/index.html"
 
 data: $(VENV)/.stamp-images  ## fetch a dataset through the package clients: make data DATASET=fashion_mnist
 	$(RUN) -m experiments.fetch --dataset=$(DATASET)
