@@ -37,9 +37,11 @@ def runs() -> list[Run]:
         FLAGS["seeds"].value = [str(FLAGS.seed)]
     if len(FLAGS.algorithm) != 1:
         raise ValueError(f"--algorithm={','.join(FLAGS.algorithm)} names {len(FLAGS.algorithm)}; train takes one")
+    given = hparams.pairs(FLAGS.hparams)
+    hparams.check_names(FLAGS.algorithm[0], given)  # fields of the task have flags of their own
     return grids.make(
         FLAGS.algorithm,
-        [hparams.pairs(FLAGS.hparams)],
+        [given],
         task_name=FLAGS.task,
         changes=common_flags.changes(),
         seeds=common_flags.seeds(),

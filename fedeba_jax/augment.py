@@ -3,7 +3,7 @@
 `rotated` is for grey images, `recoloured` for colour ones; `batch_view` maps either over a batch.
 
 Notes:
-  These are FedLSR's augmentations (its published notebook), which draws once a batch and after the inputs
+  These are FedLSR's augmentations (its published notebook), which draws once per batch and after the inputs
   are normalised; clamping to [0, 1] then damages colours. Here each image has its own draw, before the model
   normalises, so what a rotation uncovers is black. Brightness, contrast, saturation and hue change in this
   order, where torchvision's `ColorJitter` draws the order too.
@@ -28,7 +28,7 @@ def batch_view(key: Key, x: jax.Array, views: Views = "auto", per_batch: bool = 
       key: of the draws.
       x: images [B, H, W, C] in [0, 1].
       views: "rotated", "recoloured" or "same" (x itself); "auto" rotates grey images and recolours others.
-      per_batch: one draw for the whole batch instead of one an image.
+      per_batch: one draw for the whole batch instead of one per image.
     """
     if views == "same":
         return x

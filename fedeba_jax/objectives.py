@@ -61,7 +61,7 @@ def lsr(
       entropy: weight lambda_e of the entropy term; none is 0 in mode "paper" and 0.6 in mode "reference".
       mode: "paper", or "reference" for the loss of FedLSR's published notebook.
       views: "rotated", "recoloured" or "same"; "auto" goes by the images' channels (`augment.batch_view`).
-      per_batch: one draw of the view a batch, as the notebook, instead of one an image.
+      per_batch: one draw of the view for the whole batch, as in the notebook, instead of one per image.
     """
     check("mode", mode, Mode)
     check("views", views, Views)

@@ -22,7 +22,7 @@ def as_schedule(value: Scalar | Schedule) -> Schedule:
 
 
 def decay(initial: Scalar, factor: Positive = 1.0) -> Schedule:
-    """initial * factor^round: the learning rate of the paper's runs (0.999 a round)."""
+    """initial * factor^round: the learning rate of the paper's runs (0.999 per round)."""
     return lambda round_: jnp.asarray(initial) * jnp.asarray(factor) ** round_
 
 

@@ -1,4 +1,4 @@
-"""FedJAX's own federated averaging: one compiled step a batch, host loops over batches and clients.
+"""FedJAX's own federated averaging: one compiled step per batch, host loops over batches and clients.
 
 Its best setting: the newest JAX, faster here than those of FedJAX's time (0.4.30 and 0.4.35 were tried), with the
 name put back that FedJAX 0.0.17 still calls; the `jit` backend (`pmap` over two host devices was slower); images

@@ -132,7 +132,7 @@ def make_round(work: Work, hparams: dict[str, Any] | None = None) -> Round:
 
 
 def placement(client_map: str) -> Any:
-    """Where arrays live: a copy a device for a sharded map, the first device otherwise."""
+    """Where arrays live: one copy per device for a sharded map, the first device otherwise."""
     if devices.choose(client_map, "map", 1)[0].startswith("sharded"):
         return maps.replicated(maps.device_mesh())
     return jax.sharding.SingleDeviceSharding(jax.devices()[0])

@@ -5,7 +5,7 @@ temperature a rule, tau=solve(1.2).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from experiments.command import calls
@@ -38,13 +38,20 @@ def known(algorithm: str) -> dict[str, Hyperparameter]:
     return hyperparameters(ALGORITHMS[algorithm])
 
 
-def read(algorithm: str, texts: Mapping[str, str], *, flag: str = "--hparams") -> dict[str, Any]:
-    """Values by name, the rest at its defaults; errors name the flag."""
+def check_names(algorithm: str, names: Iterable[str], *, flag: str = "--hparams") -> dict[str, Hyperparameter]:
+    """The hyper-parameters of an algorithm; an error if one of the names is not among them."""
     parameters = known(algorithm)
-    values = {name: calls.default(h) for name, h in parameters.items()}
-    for name, written in texts.items():
+    for name in names:
         if name not in parameters:
             raise ValueError(f"{flag}: {algorithm} has no {name!r}; it takes {describe(algorithm)}")
+    return parameters
+
+
+def read(algorithm: str, texts: Mapping[str, str], *, flag: str = "--hparams") -> dict[str, Any]:
+    """Values by name, the rest at its defaults; errors name the flag."""
+    parameters = check_names(algorithm, texts, flag=flag)
+    values = {name: calls.default(h) for name, h in parameters.items()}
+    for name, written in texts.items():
         h = parameters[name]
         if h.traced and calls.is_call(written):
             values[name] = _varying(h, written, place=flag, owner=algorithm)

@@ -3,7 +3,8 @@
     experiment.json   the mark of a folder of ours, the task, what varies, the planned runs, and the origins of the
                       rows (data source and md5, versions, commit, devices)
     results.jsonl     one row per run, evaluation, split and model: settings, metrics, costs; the last rows of a run
-                      ("final") also hold the accuracy and loss of each client, and what the run may claim on privacy
+                      ("final") also hold the accuracy and loss of each client, what the run may claim on privacy,
+                      and under label noise the number of wrong labels
     rounds.jsonl      one row per run and round: gate, angle, losses, weights, communication (`train` alone)
     timings.jsonl     one row per chunk of rounds: how long it took; the only file that differs between two equal runs
     summary.json      means over seeds, made from results.jsonl when all runs are done
@@ -14,6 +15,7 @@ Rows are appended as they come. A checkpoint follows each chunk of rounds; on st
 vouches for, so a run that was killed ends with the same bytes as one that was left alone.
 """
 
+import contextlib
 import fcntl
 import importlib.metadata
 import json
@@ -34,7 +36,8 @@ FORMAT, VERSION = "fedeba_jax experiment", 1
 MARK, RESULTS, ROUNDS, TIMINGS = "experiment.json", "results.jsonl", "rounds.jsonl", "timings.jsonl"
 SUMMARY, CHECKPOINT, LOCK = "summary.json", "checkpoint.bin", "lock"
 TABLES = (RESULTS, ROUNDS)  # what a checkpoint vouches for
-OURS = (MARK, RESULTS, ROUNDS, TIMINGS, SUMMARY, CHECKPOINT)
+OURS = (RESULTS, ROUNDS, TIMINGS, SUMMARY, CHECKPOINT, MARK)  # the mark last: it says whose the others are
+UNFINISHED = tuple(f"{name}.tmp" for name in (SUMMARY, CHECKPOINT, MARK))  # of a process that was killed
 OLD = ("config.json", "sweep.json")  # marks of folders of older versions
 PACKAGES = ("fedeba_jax", "jax", "jaxlib", "flax", "optax", "numpy")
 
@@ -60,8 +63,8 @@ def description(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder / MARK} is not of an experiment of ours; give another folder")
     if content.get("version") != VERSION:
         raise ValueError(
-            f"{folder} has format version {content.get('version')}, this is version {VERSION}; "
-            "use the fedeba_jax that wrote it, or give another folder"
+            f"{folder / MARK} has version {content.get('version')}, and this fedeba_jax reads version {VERSION}; use the "
+            "fedeba_jax that wrote it, or give another folder"
         )
     return content
 
@@ -71,7 +74,7 @@ def is_new(folder: Path) -> bool:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--out={folder} is a file; give a folder")
     held = [path.name for path in folder.iterdir()] if folder.exists() else []
-    if not set(held) - {LOCK}:
+    if not set(held) - {LOCK, *UNFINISHED}:
         return True
     description(folder)
     return False
@@ -128,17 +131,21 @@ def describe(folder: Path, runs: Sequence[Run], origins: dict[str, dict[str, Any
 
 def clear(folder: Path) -> None:
     """Remove the files of an experiment, and nothing else."""
-    for name in OURS:
+    for name in (*UNFINISHED, *OURS):
         (folder / name).unlink(missing_ok=True)
 
 
 class Lock:
-    """Only one process writes to a folder; the system lets go of the lock when it dies."""
+    """Only one process writes to a folder; the system lets go of the lock when it dies.
+
+    A folder that was made for the lock, and holds nothing else in the end, is removed again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def __enter__(self) -> None:
+        self._made = not self._folder.exists()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._file = open(self._folder / LOCK, "a")
         try:
@@ -150,6 +157,10 @@ class Lock:
             ) from None
 
     def __exit__(self, *_: Any) -> None:
+        if self._made and [path.name for path in self._folder.iterdir()] == [LOCK]:
+            with contextlib.suppress(OSError):  # another process came in the meantime
+                (self._folder / LOCK).unlink()
+                self._folder.rmdir()
         self._file.close()
 
 

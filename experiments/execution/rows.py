@@ -61,7 +61,15 @@ def of_rounds(
 
 
 def of_evaluation(
-    runs: Sequence[Run], tables: Any, scores: Evaluation, counters: Counters, done: int, *, over: bool, origin: int
+    runs: Sequence[Run],
+    tables: Any,
+    scores: Evaluation,
+    counters: Counters,
+    done: int,
+    *,
+    over: bool,
+    origin: int,
+    flipped: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
     """One row per run, split and model; the metrics of a run that diverged are null.
 
@@ -73,6 +81,7 @@ def of_evaluation(
       done: rounds so far.
       over: whether these are the last rows of the runs.
       origin: where the rows come from, as experiment.json numbers it.
+      flipped: how many training labels of each run are wrong; None without label noise.
     """
     rows = []
     for i, run in enumerate(runs):
@@ -90,6 +99,8 @@ def of_evaluation(
         }
         if over and run.task.privacy.name != "none":
             costs["privacy"] = statements.statement(run, rounds=done, counts=tables.train.num_examples[i])
+        if over and flipped:
+            costs["flipped_labels"] = flipped[i]
         for split in ("test", "validation"):
             for model, score in scores.get(split, {}).items():
                 measured = metrics_of(score.accuracy[i], score.loss[i], getattr(tables, split).num_examples[i])

@@ -3,6 +3,7 @@
 This is the one loop that `train`, `sweep`, `demo` and `compare` share.
 """
 
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ import jax
 import numpy as np
 
 from experiments.command.runs import Run
-from experiments.execution import checkpoint, folder, rows
+from experiments.execution import checkpoint, federations, folder, rows
 from experiments.execution.batches import Group, How, groups
 from experiments.execution.program import round_number
 from experiments.privacy import statements
@@ -46,9 +47,9 @@ class Plan(NamedTuple):
 Tell = Callable[[Plan | Chunk], None]
 
 
-def plan(runs: Sequence[Run], out: Path, how: How, data_dir: str | None) -> Plan:
-    """Load the data and see what is left; errors of settings, data and memory come from here, before any training."""
-    done = set() if folder.is_new(out) else folder.finished(out)
+def plan(runs: Sequence[Run], out: Path, how: How, data_dir: str | None, *, anew: bool = False) -> Plan:
+    """Load the data and see what is left (`anew`: everything is); before any training, errors come from here."""
+    done = set() if folder.is_new(out) or anew else folder.finished(out)
     datasets = {name: load(name, data_dir) for name in {run.task.dataset: None for run in runs}}
     planned = Plan(runs, groups(runs, done, datasets, how), datasets)
     for group in planned.groups:
@@ -81,30 +82,31 @@ def execute(
       only_these: refuse a folder that holds other runs.
       overwrite: remove the experiment that the folder holds first.
     """
+    folder.is_new(out)  # nothing is written to a folder that is not ours, not even a lock
     with folder.Lock(out):
-        if not folder.is_new(out):
-            if overwrite:
-                folder.clear(out)
-            elif only_these:
-                folder.check_no_others(out, runs)
-        journal, leaves = recover(out)
-        planned = plan(runs, out, how, data_dir)
+        if not folder.is_new(out) and only_these and not overwrite:
+            folder.check_no_others(out, runs)
+        journal, leaves = ({}, []) if overwrite else recover(out)
+        planned = plan(runs, out, how, data_dir, anew=overwrite)
+        if overwrite:
+            folder.clear(out)
         origins = folder.describe(out, runs, {name: _origin(data) for name, data in planned.datasets.items()})
+        batches = [(group, batch) for group in planned.groups for batch in group.batches()]
+        stopped = journal.get("batch")
+        batches.sort(key=lambda item: _ids(item[1]) != stopped)  # the one that was stopped, first
+        if batches and _ids(batches[0][1]) != stopped:
+            _keep_finished(out)
+            _save(out, None, 0, None)
         tell(planned)
-        for group in planned.groups:
-            for batch in group.batches():
-                resume = (journal, leaves) if journal.get("batch") == [run.id for run in batch] else None
-                _run_batch(group, batch, out, origins[group.task.dataset], resume, tell, log_rounds)
+        for group, batch in batches:
+            resume = (journal, leaves) if _ids(batch) == stopped else None
+            _run_batch(group, batch, out, origins[group.task.dataset], resume, tell, log_rounds)
 
 
 def recover(out: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Cut the tables back to what the checkpoint vouches for; its journal and arrays.
-
-    Without a checkpoint the rows of finished runs are kept; those of others are moved aside.
-    """
+    """Cut the tables back to what the checkpoint vouches for; its journal and arrays."""
     path = out / folder.CHECKPOINT
     if not path.exists():
-        _keep_finished(out)
         return {}, []
     journal, leaves = checkpoint.load(path)
     for name, size in journal["sizes"].items():
@@ -117,15 +119,16 @@ def recover(out: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
 
 
 def _keep_finished(out: Path) -> None:
+    """Move rows of runs aside that are not finished and cannot be resumed: their checkpoint is gone, or of others."""
     done = folder.finished(out)
     for name in folder.TABLES:
-        found = folder.read_rows(out / name)
-        kept = [row for row in found if row["run"] in done]
-        if len(kept) < len(found):
-            aside = out / f"{name}.aside"
-            os.replace(out / name, aside)
-            folder.append_rows(out / name, kept)
-            print(f"{out / folder.CHECKPOINT} is missing: rows of unfinished runs were moved to {aside}")
+        table, aside = out / name, out / f"{name}.aside"
+        kept = "".join(json.dumps(row) + "\n" for row in folder.read_rows(table) if row["run"] in done)
+        if table.exists() and table.read_text() != kept:
+            (out / folder.CHECKPOINT).unlink(missing_ok=True)  # it vouches for what is taken away
+            os.replace(table, aside)
+            table.write_text(kept)
+            print(f"{out}: rows of runs that cannot be resumed (no checkpoint of theirs) were moved to {aside}")
 
 
 def _run_batch(
@@ -154,21 +157,27 @@ def _run_batch(
         before, counters = counters, rows.add(counters, info, start, group.task.cohort_size)
         done += rounds
         over = done >= group.task.rounds or bool(counters.diverged_round[: len(batch)].all())
-        evaluated = rows.of_evaluation(batch, runs.tables, scores, counters, done, over=over, origin=origin)
+        flipped = federations.flipped(pools, runs.tables) if over else None
+        evaluated = rows.of_evaluation(
+            batch, runs.tables, scores, counters, done, over=over, origin=origin, flipped=flipped
+        )
         if log_rounds:
             folder.append_rows(out / folder.ROUNDS, rows.of_rounds(batch, info, before.diverged_round, start))
         folder.append_rows(out / folder.RESULTS, evaluated)
-        _save(out, batch, done, None if over else (counters, state))
+        _save(out, None if over else _ids(batch), done, None if over else (counters, state))
         chunk = Chunk(batch, evaluated, start, rounds, seconds, compiles)
         folder.append_rows(out / folder.TIMINGS, [_timing(chunk)])
         tell(chunk)
 
 
-def _save(out: Path, batch: Sequence[Run], done: int, arrays: Any) -> None:
-    """A checkpoint: how long the tables are, and the state of the batch unless it is over (None)."""
-    sizes = {name: (out / name).stat().st_size for name in folder.TABLES if (out / name).exists()}
-    ids = None if arrays is None else [run.id for run in batch]
-    checkpoint.save(out / folder.CHECKPOINT, {"sizes": sizes, "batch": ids, "done": done}, arrays)
+def _save(out: Path, batch: list[str] | None, done: int, arrays: Any) -> None:
+    """A checkpoint: how long the tables are, and the state of the running batch (None: between batches)."""
+    sizes = {name: (out / name).stat().st_size if (out / name).exists() else 0 for name in folder.TABLES}
+    checkpoint.save(out / folder.CHECKPOINT, {"sizes": sizes, "batch": batch, "done": done}, arrays)
+
+
+def _ids(batch: Sequence[Run]) -> list[str]:
+    return [run.id for run in batch]
 
 
 def _timing(chunk: Chunk) -> dict[str, Any]:

@@ -54,7 +54,8 @@ def run(
             )
     except KeyboardInterrupt as stop:
         held = "what is done is" if (out / folder.RESULTS).exists() else "nothing was evaluated yet; it belongs"
-        raise type(stop)(f"{held} in {out}; the same command resumes it") from None
+        same = "the same command, without --overwrite," if FLAGS.overwrite else "the same command"
+        raise type(stop)(f"{held} in {out}; {same} resumes it") from None
 
 
 def describe(plan: runner.Plan, out: Path, *, in_detail: bool = False, with_cost: bool = False) -> str:

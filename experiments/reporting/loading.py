@@ -278,7 +278,9 @@ def _load_folder(folder: Path) -> list[Series]:
     try:
         return _series(folder, experiment, rows)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"{folder} is not as this fedeba_jax writes it ({error!r}); run it again") from error
+        raise ValueError(
+            f"{folder} is not as this version of fedeba_jax writes it ({error!r}); run it again"
+        ) from error
 
 
 def _experiment(folder: Path) -> dict[str, Any]:

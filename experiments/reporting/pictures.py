@@ -4,9 +4,10 @@ Bands are the range over seeds. Settings that diverged are in the heat maps (as 
 they came); the other pictures leave them out.
 """
 
+import contextlib
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ MOST_PANELS = 9
 MOST_NUMBERS = 12  # points of a front that are listed by name
 MARKERS = "osD^vPX*"
 DASHES = ("-", "--", ":", "-.")
+OF_A_CLIENT = "accuracy of a client, %"
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777", "#222222")
 
 
@@ -124,7 +126,8 @@ def heat(settings: Sequence[Setting], metric: str, axes: tuple[str, str], view: 
         pane.set(xlabel=axes[0], ylabel=axes[1])
         pane.set_title(title, fontsize=10)
     figure.colorbar(image, ax=panes, label=COLUMNS[metric].title)
-    _finish(plt, figure, out, f"{settings[0].algorithm} on {view.task}, {view.model} model, test data", "\n".join(said))
+    title = f"{settings[0].algorithm} on {view.task}, {view.model} model, test data"
+    _finish(plt, figure, out, title, "\n".join(said))
     return out
 
 
@@ -135,10 +138,16 @@ def plane(settings: Sequence[Setting], view: View, out: Path) -> Path:
         raise Skipped("it needs two settings that did not diverge")
     points = [(_mean(s, "mean", view), _mean(s, "variance", view)) for s in usable]
     front = pareto_front(points)
-    plt = _pyplot()
-    figure, axis = plt.subplots(figsize=(10.5, 5), layout="constrained")
-    algorithms = list(dict.fromkeys(s.algorithm for s in usable))
-    for n, algorithm in enumerate(algorithms):
+    said = _bars(usable, "bars: std over seeds")
+    with _figure(out, f"{view.model} model on {view.task}, test data", said, (10.5, 5)) as (axis,):
+        _draw_plane(axis, usable, points, front, view)
+    return out
+
+
+def _draw_plane(
+    axis: Any, usable: list[Setting], points: list[tuple[float, float]], front: list[int], view: View
+) -> None:
+    for n, algorithm in enumerate(dict.fromkeys(s.algorithm for s in usable)):
         own = [i for i, s in enumerate(usable) if s.algorithm == algorithm]
         across, up = zip(*(points[i] for i in own), strict=True)
         spread_across, spread_up = (
@@ -156,10 +165,7 @@ def plane(settings: Sequence[Setting], view: View, out: Path) -> Path:
     if len(front) > MOST_NUMBERS:
         axis.plot([], [], " ", label=f"and {len(front) - MOST_NUMBERS} more")
     axis.set(xlabel="global accuracy, % (right is better)", ylabel="variance over clients (down is fairer)")
-    _style(axis)
-    figure.legend(loc="outside right center", frameon=False, fontsize=8)
-    _finish(plt, figure, out, f"{view.model} model on {view.task}, test data", _bars(usable, "bars: std over seeds"))
-    return out
+    axis.figure.legend(loc="outside right center", frameon=False, fontsize=8)
 
 
 def curves(settings: Sequence[Setting], view: View, out: Path) -> Path:
@@ -167,18 +173,14 @@ def curves(settings: Sequence[Setting], view: View, out: Path) -> Path:
     chosen, said = best(settings, view)
     if all(len(run.curve("mean", "test", view.model)) < 2 for s in chosen for run in s.runs):
         raise Skipped("it needs two evaluations")
-    plt = _pyplot()
-    figure, panes = plt.subplots(1, 2, figsize=(11, _height(chosen)), layout="constrained")
-    for n, s in enumerate(chosen):
-        for pane, metric in zip(panes, ("mean", "variance"), strict=True):
-            _band(pane, [run.curve(metric, "test", view.model) for run in s.runs], n, s.label)
-    panes[0].set(xlabel="round", ylabel="global accuracy, %")
-    panes[1].set(xlabel="round", ylabel="variance over clients (down is fairer)")
-    for pane in panes:
-        _style(pane)
-    _legend_below(figure, panes[0])
     said = "; ".join(filter(None, [said, _bars(chosen, "bands: range over seeds")]))
-    _finish(plt, figure, out, f"{view.model} model on {view.task}, test data", said)
+    size = (11, _height(chosen))
+    with _figure(out, f"{view.model} model on {view.task}, test data", said, size, panes=2, legend=2) as panes:
+        for n, s in enumerate(chosen):
+            for pane, metric in zip(panes, ("mean", "variance"), strict=True):
+                _band(pane, [run.curve(metric, "test", view.model) for run in s.runs], n, s.label)
+        panes[0].set(xlabel="round", ylabel="global accuracy, %")
+        panes[1].set(xlabel="round", ylabel="variance over clients (down is fairer)")
     return out
 
 
@@ -188,26 +190,31 @@ def clients(settings: Sequence[Setting], view: View, out: Path) -> Path:
     if not known:
         raise Skipped(f"no finished run has the {view.model} model's accuracy of each client")
     chosen, said = best(known, view)
-    plt = _pyplot()
-    figure, (steps, boxes) = plt.subplots(1, 2, figsize=(11, _height(chosen)), layout="constrained")
-    pooled = [_pooled(s, view.model) for s in chosen]
-    for n, (s, values) in enumerate(zip(chosen, pooled, strict=True)):
-        _steps(steps, values, n, s.label)
-    drawn = boxes.boxplot(pooled, orientation="horizontal", whis=(5, 95), widths=0.6, showmeans=True, patch_artist=True,
-                          medianprops={"color": "black"}, flierprops={"markersize": 3, "alpha": 0.5},
-                          meanprops={"marker": "D", "mfc": "white", "mec": "black", "ms": 4})  # fmt: skip
+    title, size = f"clients after the last round on {view.task}, {view.model} model", (11, _height(chosen))
+    with _figure(out, title, said, size, panes=2, legend=2) as (steps, boxes):
+        pooled = [_pooled(s, view.model) for s in chosen]
+        for n, (s, values) in enumerate(zip(chosen, pooled, strict=True)):
+            _steps(steps, values, n, s.label)
+        _boxes(boxes, pooled)
+    return out
+
+
+def _boxes(pane: Any, pooled: Sequence[np.ndarray]) -> None:
+    """One box per setting: quartiles, 5 % and 95 %, mean."""
+    drawn = pane.boxplot(pooled, orientation="horizontal", whis=(5, 95), widths=0.6, showmeans=True, patch_artist=True)
     for n, box in enumerate(drawn["boxes"]):
         box.set(facecolor=_line(n)["color"], alpha=0.6)
-    boxes.set_yticks([])
-    boxes.invert_yaxis()
-    steps.set(xlabel="accuracy of a client, %", ylabel="share of clients at or below", ylim=(0, 1))
-    boxes.set(xlabel="accuracy of a client, %", title="box: quartiles; whiskers: 5 % and 95 %; diamond: mean")
-    boxes.title.set_fontsize(9)
-    for pane in (steps, boxes):
-        _style(pane)
-    _legend_below(figure, steps)
-    _finish(plt, figure, out, f"clients after the last round on {view.task}, {view.model} model", said)
-    return out
+    for kind, look in (
+        ("medians", {"color": "black"}),
+        ("fliers", {"markersize": 3, "alpha": 0.5}),
+        ("means", {"marker": "D", "mfc": "white", "mec": "black", "ms": 4}),
+    ):
+        for artist in drawn[kind]:
+            artist.set(**look)
+    pane.set_yticks([])
+    pane.invert_yaxis()
+    pane.set(xlabel=OF_A_CLIENT)
+    pane.set_title("box: quartiles; whiskers: 5 % and 95 %; diamond: mean", fontsize=9)
 
 
 def overview(settings: Sequence[Setting], title: str, out: Path) -> Path:
@@ -215,27 +222,22 @@ def overview(settings: Sequence[Setting], title: str, out: Path) -> Path:
     lines = [(s, model) for s in settings for model in models(s, None)]
     if not any(_finite(run, "mean", model) for s, model in lines for run in s.runs):
         raise Skipped("every setting diverged or has no figures")
-    plt = _pyplot()
-    size = (13.5, 4 + 0.22 * math.ceil(len(lines) / 4))
-    figure, (accuracy, variance, shares) = plt.subplots(1, 3, figsize=size, layout="constrained")
-    for n, (s, model) in enumerate(lines):
-        why = status(s)
-        label = s.label + (" (personal)" if model == "personal" else "") + (f" ({why})" if why else "")
-        stable = [run for run in s.runs if run.diverged is None] or s.runs
-        for pane, metric in ((accuracy, "mean"), (variance, "variance")):
-            _band(pane, [_finite(run, metric, model) for run in stable], n, label)
-        _steps(shares, _pooled(s, model), n, label)
-    accuracy.set(xlabel="round", ylabel="global accuracy, %", title="accuracy of the clients, mean")
-    variance.set(xlabel="round", ylabel="variance over clients", title="fairness (lower is fairer)")
-    if all(low > 0 for line in variance.lines for low in line.get_ydata()):
-        variance.set_yscale("log")
-        variance.yaxis.set_major_formatter("{x:g}")
-        variance.yaxis.set_minor_formatter("{x:g}")
-    shares.set(xlabel="accuracy of a client, %", ylabel="share of clients at or below", title="clients, last round")
-    for pane in (accuracy, variance, shares):
-        _style(pane)
-    _legend_below(figure, accuracy, columns=4)
-    _finish(plt, figure, out, title, _bars(settings, "bands: range over seeds"))
+    said, size = _bars(settings, "bands: range over seeds"), (13.5, 4 + 0.22 * math.ceil(len(lines) / 4))
+    with _figure(out, title, said, size, panes=3, legend=4) as (accuracy, variance, shares):
+        for n, (s, model) in enumerate(lines):
+            why = status(s)
+            label = s.label + (" (personal)" if model == "personal" else "") + (f" ({why})" if why else "")
+            stable = [run for run in s.runs if run.diverged is None] or s.runs
+            for pane, metric in ((accuracy, "mean"), (variance, "variance")):
+                _band(pane, [_finite(run, metric, model) for run in stable], n, label)
+            _steps(shares, _pooled(s, model), n, label)
+        accuracy.set(xlabel="round", ylabel="global accuracy, %", title="accuracy of the clients, mean")
+        variance.set(xlabel="round", ylabel="variance over clients", title="fairness (lower is fairer)")
+        shares.set_title("clients, last round")
+        if all(low > 0 for line in variance.lines for low in line.get_ydata()):
+            variance.set_yscale("log")
+            variance.yaxis.set_major_formatter("{x:g}")
+            variance.yaxis.set_minor_formatter("{x:g}")
     return out
 
 
@@ -263,21 +265,15 @@ def gates(settings: Sequence[Setting], view: View, out: Path) -> Path:
     kept = _evenly(list(groups), MOST_CURVES)
     if len(kept) < len(groups):
         said += f"{'; ' if said else ''}{len(kept)} of {len(groups)} settings"
-    plt = _pyplot()
-    size = (11 if priced else 7.5, 4.8)
-    figure, panes = plt.subplots(1, 2 if priced else 1, figsize=size, layout="constrained", squeeze=False)
-    opened = panes[0, 0]
-    for n, label in enumerate(kept):
-        runs = [run for s in groups[label] for run in s.runs]
-        shares = [{t: 100 * (spent.gate_open or 0) / t for t, spent in sorted(run.traffic.items())} for run in runs]
-        _band(opened, shares, n, label)
-    opened.set(xlabel="round", ylabel="rounds so far with the gate open, %", ylim=(-3, 103))
-    if priced:
-        _cost_by_theta(panes[0, 1], priced, view)
-    for pane in panes.flat:
-        _style(pane)
-    _legend_below(figure, opened)
-    _finish(plt, figure, out, f"the fairness gate on {view.task}", said)
+    title, size = f"the fairness gate on {view.task}", (11 if priced else 7.5, 4.8)
+    with _figure(out, title, said, size, panes=2 if priced else 1, legend=2) as (opened, *costs):
+        for n, label in enumerate(kept):
+            runs = [run for s in groups[label] for run in s.runs]
+            shares = [{t: 100 * (spent.gate_open or 0) / t for t, spent in sorted(run.traffic.items())} for run in runs]
+            _band(opened, shares, n, label)
+        opened.set(xlabel="round", ylabel="rounds so far with the gate open, %", ylim=(-3, 103))
+        for pane in costs:
+            _cost_by_theta(pane, priced, view)
     return out
 
 
@@ -309,6 +305,7 @@ def _band(pane: Any, by_seed: Sequence[dict[int, float]], n: int, label: str) ->
 
 def _steps(pane: Any, values: np.ndarray, n: int, label: str) -> None:
     """The share of clients at or below each accuracy."""
+    pane.set(xlabel=OF_A_CLIENT, ylabel="share of clients at or below", ylim=(0, 1))
     pane.plot(values, np.arange(1, len(values) + 1) / len(values), drawstyle="steps-post", label=label, **_line(n))
 
 
@@ -411,16 +408,23 @@ def _height(chosen: Sequence[Setting]) -> float:
     return 4.0 + 0.22 * math.ceil(len(chosen) / 2)
 
 
-def _legend_below(figure: Any, pane: Any, columns: int = 2) -> None:
-    handles, labels = pane.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
-
-
-def _style(pane: Any) -> None:
-    if pane.get_xlabel() == "round":
-        pane.xaxis.get_major_locator().set_params(integer=True)
-    pane.grid(alpha=0.25)
-    pane.spines[["top", "right"]].set_visible(False)
+@contextlib.contextmanager
+def _figure(
+    out: Path, title: str, said: str, size: tuple[float, float], panes: int = 1, legend: int = 0
+) -> Iterator[Sequence[Any]]:
+    """Panes side by side to draw on, styled and saved afterwards; the legend of the first in so many columns below."""
+    plt = _pyplot()
+    figure, made = plt.subplots(1, panes, figsize=size, layout="constrained", squeeze=False)
+    yield made[0]
+    for pane in made[0]:
+        if pane.get_xlabel() == "round":
+            pane.xaxis.get_major_locator().set_params(integer=True)
+        pane.grid(alpha=0.25)
+        pane.spines[["top", "right"]].set_visible(False)
+    if legend:
+        handles, labels = made[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=legend, frameon=False, fontsize=9)
+    _finish(plt, figure, out, title, said)
 
 
 def _finish(plt: Any, figure: Any, out: Path, title: str, said: str) -> None:

@@ -10,12 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-
-# 97.5 % points of Student's t with 1, 2, ... degrees of freedom; beyond 30 the last one is used (conservative)
-T_95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
+from scipy.stats import t as student_t
 
 
 class Cell(NamedTuple):
@@ -32,7 +27,7 @@ def spread(values: Sequence[float]) -> Cell:
     """Mean, population standard deviation, and half the width of the 95 % interval by Student's t."""
     numbers = np.array(values, float)
     n = len(numbers)
-    half = float(T_95[min(n - 1, len(T_95)) - 1] * numbers.std(ddof=1) / n**0.5) if n > 1 else None
+    half = float(student_t.ppf(0.975, n - 1) * numbers.std(ddof=1) / n**0.5) if n > 1 else None
     return Cell(float(numbers.mean()), float(numbers.std()), half)
 
 

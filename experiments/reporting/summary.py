@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.execution.folder import SUMMARY, write_json
+from experiments.execution.folder import SUMMARY, cleaned, write_json
 from experiments.reporting import tables
 from experiments.reporting.columns import METRICS
 from experiments.reporting.loading import LAST, Setting, group, load
@@ -21,7 +21,7 @@ FORMAT, VERSION = "fedeba_jax summary", 1
 def summarize(folder: Path) -> dict[str, Any]:
     """Test metrics, communication, divergence and privacy of each setting of a folder."""
     settings = [_setting(setting) for setting in group(load([folder]), model=None)]
-    return {"format": FORMAT, "version": VERSION, "settings": settings}
+    return cleaned({"format": FORMAT, "version": VERSION, "settings": settings})
 
 
 def write(folder: Path) -> Path:

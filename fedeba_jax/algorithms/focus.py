@@ -29,7 +29,7 @@ def focus(local: LocalTraining, server: Server, *, clusters: Count = 2, pi_dampi
 
     Args:
       local: local training, from every w_m.
-      server: server optimizer, one a cluster.
+      server: server optimizer, one per cluster.
       clusters: number of cluster models, each with its own initial weights. FedEBA+ takes 2.
       pi_damping: share of the old pi that is kept; 0 is EM.
     """

@@ -61,7 +61,7 @@ def lp_proj(
       dim: rows of P. FedEBA+ takes 60.
       lam: strength of the tie. FedEBA+ takes 15.
       p: 1, or 2 for (lam/2) |P theta - w|^2.
-      outer: steps of w a round.
+      outer: steps of w in each round.
       inner: steps of theta for one of w.
       clip: largest norm of a gradient of F_i.
       damped: for p = 1, no step of the tie passes zero.

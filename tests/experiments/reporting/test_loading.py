@@ -129,7 +129,9 @@ def test_folders_of_other_versions_are_refused_with_the_remedy(tmp_path):
         folder = tmp_path / old.split(".")[0]
         folder.mkdir()
         (folder / old).write_text("{}")
-        assert refused(folder) == f"{folder} is of an older version of fedeba_jax ({old}); run it again with this one"
+        assert (
+            refused(folder) == f"{folder} is of an older version of fedeba_jax ({old}); run it again in another folder"
+        )
     run = Run("fedavg", {"test": [(50, 1)]})
     newer = write_folder(tmp_path / "newer", [run], version=2)
     assert "experiment.json has version 2, and this fedeba_jax reads version 1; use the" in refused(newer)

@@ -49,7 +49,7 @@ def test_a_cell_is_the_mean_of_the_last_evaluations_over_seeds(runs):
     row = table_of([runs / "avg"]).rows[0]
     cell = row.cells["mean"]
     assert (cell.mean, cell.std) == (70, 5)  # seeds 65 and 75
-    assert cell.half_width == pytest.approx(12.706 * 5)  # t_{0.975, 1} std(ddof=1) / sqrt(2)
+    assert cell.half_width == pytest.approx(12.7062 * 5)  # t_{0.975, 1} std(ddof=1) / sqrt(2)
     assert row.cells["variance"].mean == 350
     assert row.cells["bytes"].mean == 24 * 2**20
     assert row.cells["additional_cost"].mean == 0
@@ -105,7 +105,7 @@ def test_formats_hold_the_figures_and_the_marks(runs):
     rows = list(csv.DictReader(tables.to_csv(table).splitlines()))
     assert (rows[1]["algorithm"], rows[1]["tau"], rows[1]["seeds"]) == ("fedeba_plus", "0.1", "0 1")
     assert (rows[0]["tau"], rows[0]["rounds"], rows[0]["evaluated_model"]) == ("", "6", "global")
-    assert (rows[1]["mean_mean"], rows[1]["mean_std"], rows[1]["mean_ci95_half_width"]) == ("76", "5", "63.53")
+    assert (rows[1]["mean_mean"], rows[1]["mean_std"], rows[1]["mean_ci95_half_width"]) == ("76", "5", "63.53102368")
     assert (rows[1]["mean_mark"], rows[1]["mean_within_noise_of_best"]) == ("second", "false")
     assert (rows[1]["bytes_mean"], rows[3]["bytes_mean"]) == (str(4 * 2**30), "")
     assert rows[3]["status"] == "diverged: seed 0 in round 3"
