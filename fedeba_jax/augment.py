@@ -54,7 +54,7 @@ def recoloured(key: Key, x: jax.Array) -> jax.Array:
     brightness, contrast, saturation = (0.2 + 1.6 * u for u in factors)
     planes = jnp.moveaxis(x, -1, 0)  # sums over a last axis of 3 are slow on CPUs
     planes = jnp.where(change < 0.8, jitter(planes, brightness, contrast, saturation, 0.4 * turn - 0.2), planes)
-    return jnp.moveaxis(jnp.where(fade < 0.2, grey(planes), planes), 0, -1)
+    return jnp.moveaxis(jnp.where(fade < 0.2, grey(planes)[None], planes), 0, -1)
 
 
 def rotate(x: jax.Array, degrees: Scalar) -> jax.Array:
@@ -80,7 +80,7 @@ def jitter(planes: jax.Array, brightness: Scalar, contrast: Scalar, saturation: 
     """Colours [3, H, W] changed by three factors (1: not) and a turn of the hue, in [0, 1] after each step."""
     planes = jnp.clip(brightness * planes, 0, 1)
     planes = _away_from(grey(planes).mean(), planes, contrast)
-    planes = _away_from(grey(planes), planes, saturation)
+    planes = _away_from(grey(planes)[None], planes, saturation)
     return turn_hue(planes, turn)
 
 
@@ -102,7 +102,7 @@ def turn_hue(planes: jax.Array, turn: Scalar) -> jax.Array:
     )
     place = jnp.stack([sixths + 6 * turn + offset for offset in (5, 3, 1)])
     place -= 6 * jnp.floor(place / 6)
-    return value - chroma * jnp.clip(jnp.minimum(place, 4 - place), 0, 1)
+    return value[None] - chroma[None] * jnp.clip(jnp.minimum(place, 4 - place), 0, 1)
 
 
 def _away_from(anchor: jax.Array, planes: jax.Array, factor: Scalar) -> jax.Array:

@@ -32,7 +32,7 @@ def project_capped_simplex(y: jax.Array, lower: jax.Array, upper: jax.Array) -> 
     """
     chex.assert_equal_shape((y, lower, upper))
     ends = jnp.concatenate([y - upper, y - lower])
-    sums = jnp.clip(y - ends[:, None], lower, upper).sum(axis=1)
+    sums = jnp.clip(y[None] - ends[:, None], lower[None], upper[None]).sum(axis=1)
     begin = jnp.max(jnp.where(sums >= 1, ends, ends.min()))
     excess = jnp.clip(y - begin, lower, upper).sum() - 1
     slope = jnp.sum((y - upper <= begin) & (begin < y - lower))  # entries that move with nu
@@ -92,7 +92,7 @@ def quadratic_programme(
     chex.assert_rank(start, 1)
     chex.assert_shape(quadratic, (start.size, start.size))
     mean = quadratic.mean(axis=1)
-    centred = quadratic - mean[:, None] - mean + mean.mean()
+    centred = quadratic - mean[:, None] - mean[None] + mean.mean()
     slope = linear + mean - linear.mean() - mean.mean()
     curvature = _spectral_bound(centred)
     noise = start.size * jnp.finfo(start.dtype).eps * jnp.abs(quadratic).max()
@@ -101,7 +101,7 @@ def quadratic_programme(
 
     def body(_: int, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         x, ahead, t = carry
-        gradient = jnp.sum(centred * ahead, axis=1) + slope
+        gradient = jnp.sum(centred * ahead[None], axis=1) + slope
         new = project(ahead - step * gradient)
         t = jnp.where(jnp.vdot(ahead - new, new - x) > 0, 1, t)
         t_new = (1 + jnp.sqrt(1 + 4 * t**2)) / 2

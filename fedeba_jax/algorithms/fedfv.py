@@ -139,7 +139,7 @@ def without_conflicts(gram: jax.Array, order: jax.Array, mended: int) -> jax.Arr
 
     def against(k: jax.Array, weights: jax.Array) -> jax.Array:
         j = order[k]
-        along = jnp.sum(weights * gram[j], axis=1) / jnp.where(gram[j, j] > 0, gram[j, j], 1)
+        along = jnp.sum(weights * gram[j][None], axis=1) / jnp.where(gram[j, j] > 0, gram[j, j], 1)
         opposed = (along < 0) & first & (jnp.arange(n) != j)
         return weights.at[:, j].add(jnp.where(opposed, -along, 0))
 

@@ -53,7 +53,7 @@ def shortest_mixture(gram: jax.Array, prior: jax.Array, eps: Scalar) -> tuple[ja
     """lambda, and 1 / |Delta_i|, from the updates' products; an update of zero has u_i = 0."""
     norms = jnp.sqrt(jnp.diagonal(gram))
     inverse_norms = jnp.where(norms < TINY, 0, 1 / jnp.maximum(norms, TINY))
-    cosines = gram * inverse_norms * inverse_norms[:, None]
+    cosines = gram * inverse_norms[None] * inverse_norms[:, None]
     lower, upper = jnp.maximum(prior - eps, 0), jnp.minimum(prior + eps, 1)
     return min_norm_weights(cosines, prior, lower, upper), inverse_norms
 

@@ -68,7 +68,7 @@ def assignments(pi: jax.Array, losses: jax.Array, damping: Scalar = 0.0) -> jax.
 
 def shares(pi: jax.Array) -> jax.Array:
     """The M-step's weights, [n, m]: pi_im / sum_j pi_jm; zeros keep a cluster that nobody is in."""
-    total = pi.sum(0)
+    total = pi.sum(0, keepdims=True)
     return jnp.where(total < EMPTY, 0, pi / jnp.maximum(total, EMPTY))
 
 

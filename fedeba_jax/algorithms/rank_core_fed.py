@@ -54,7 +54,7 @@ def rank_core_fed(local: LocalTraining, server: Server, *, candidates: Natural =
 def mixtures(key: Key, ids: jax.Array, count: int) -> jax.Array:
     """`count` draws of Dirichlet(1, ..., 1) over the clients, [count, n]: exponentials by client id, normalised."""
     drawn = jax.vmap(lambda i: jax.random.exponential(jax.random.fold_in(key, i), (count,)))(ids)
-    return (drawn / drawn.sum(0)).T
+    return (drawn / drawn.sum(0, keepdims=True)).T
 
 
 def veto_by_consumption(losses: jax.Array) -> jax.Array:
@@ -72,7 +72,7 @@ def veto_by_consumption(losses: jax.Array) -> jax.Array:
     def eat(_: int, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         alive, mass = state
         worst = jnp.where(alive, losses, -jnp.inf).argmax(1)
-        eaters = (worst[:, None] == index).sum(0)
+        eaters = (worst[:, None] == index[None]).sum(0)
         time = jnp.where(eaters > 0, mass / jnp.maximum(eaters, 1), jnp.inf)
         left = mass - eaters * time.min()
         survives = alive & (left > EATEN) & (index != time.argmin())
