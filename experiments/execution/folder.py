@@ -60,12 +60,10 @@ def description(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{folder / MARK} is not JSON ({error}); restore it, or give another folder") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f"{folder / MARK} is not of an experiment of ours; give another folder")
-    if content.get("version") != VERSION:
-        raise ValueError(
-            f"{folder / MARK} has version {content.get('version')}, and this fedeba_jax reads version {VERSION}; use the "
-            "fedeba_jax that wrote it, or give another folder"
-        )
+        raise ValueError(f"{folder / MARK} is not the file of an experiment of fedeba_jax; give another folder")
+    if (found := content.get("version")) != VERSION:
+        remedy = "use the fedeba_jax that wrote it, or give another folder"
+        raise ValueError(f"{folder / MARK} has version {found}, and this fedeba_jax reads version {VERSION}; {remedy}")
     return content
 
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import fedeba_jax
-from experiments import hparams, options
-from experiments.tasks import resolve
+from experiments.command import compatibility, hparams
+from experiments.command.tasks import resolve
 from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.objectives import cross_entropy, lsr
 from fedeba_jax.privacy import MODES
 from fedeba_jax.server import SERVERS
 from fedeba_jax.weights import solve
 from tests.support.problems import tiny
+from tests.support.runs import MINI
 
-MINI = "fashion_mnist_mini_mlp"
 TEXT = {  # of an option, on the command line: fields of the task and hyper-parameters
     "an optimizer": ({"server": "adam(0.1)"}, None),
     "varp": ({"server": "varp(1.0)"}, None),
@@ -30,13 +30,17 @@ TEXT = {  # of an option, on the command line: fields of the task and hyper-para
     "a schedule": ({}, "decay({default}, 0.9999)"),
     "solve": ({}, "solve(1.2)"),
 }
-PAIRS = list(itertools.product(fedeba_jax.ALGORITHMS, options.TABLE))
-ALLOWED = [(name, option) for name, option in PAIRS if name in options.TABLE[option]]
-REFUSED = [(name, option) for name, option in PAIRS if name not in options.TABLE[option] and option in options.WHY]
+PAIRS = list(itertools.product(fedeba_jax.ALGORITHMS, compatibility.TABLE))
+ALLOWED = [(name, option) for name, option in PAIRS if name in compatibility.TABLE[option]]
+REFUSED = [
+    (name, option) for name, option in PAIRS if name not in compatibility.TABLE[option] and option in compatibility.WHY
+]
 COVERING = [  # every algorithm, every option
     (name, takes[place % len(takes)])
     for place, name in enumerate(fedeba_jax.ALGORITHMS)
-    for takes in [[option for option, takers in options.TABLE.items() if name in takers and option != "label_noise"]]
+    for takes in [
+        [option for option, takers in compatibility.TABLE.items() if name in takers and option != "label_noise"]
+    ]
 ]
 
 
@@ -47,7 +51,7 @@ def settings(name, option):
         traced = [h for h in hyperparameters(fedeba_jax.ALGORITHMS[name]).values() if h.traced]
         first = next(h for h in traced if h.rule or option != "solve")
         text = f"{first.name}={value.format(default=first.default or 0.1)}"
-    return hparams.parse(name, text), resolve(MINI, fields)
+    return hparams.read(name, hparams.pairs(text)), resolve(MINI, fields)
 
 
 def one_round(name, option):
@@ -57,7 +61,7 @@ def one_round(name, option):
 
     def run(number, state):
         changed = {"objective": cross_entropy(problem.model)}
-        server, more = SERVERS["sgd"](1.0), {}
+        server, more, private = SERVERS["sgd"](1.0), {}, MODES["none"]()
         if option == "an optimizer":
             server = SERVERS["adam"](number)
         elif option == "varp":
@@ -65,7 +69,7 @@ def one_round(name, option):
         elif option == "lsr":
             changed = {"objective": lsr(problem.model, 10, gamma=number, views="same")}
         elif option in MODES:
-            more = {"privacy": MODES[option](number)}
+            private = MODES[option](number)
         elif option == "solve":
             more = {"tau": solve(1 + number)}
         local = fedeba_jax.LocalTraining(
@@ -74,9 +78,9 @@ def one_round(name, option):
         if option == "a schedule":
             traced = [h for h in hyperparameters(algorithm).values() if h.traced]
             more = {h.name: lambda t, h=h: (h.default or 0.1) * (1 - 0.1 * number * (t + 1)) for h in traced}
-        made = fedeba_jax.scheduled(functools.partial(algorithm, local, server), **more)
+        made = fedeba_jax.scheduled(functools.partial(algorithm, private.local(local), private.server(server)), **more)
         if state is None:
-            state = made.init(jax.random.key(0), problem.model.init, problem.sizes)
+            state = fedeba_jax.start(made, problem.model.init, jax.random.key(0), sizes=problem.sizes)
         return fedeba_jax.run_round(
             made, problem.federation, state, jax.random.key(1), jnp.asarray(1), sizes=problem.sizes, client_map=jax.vmap
         )
@@ -85,18 +89,23 @@ def one_round(name, option):
 
 
 def test_the_table_covers_every_option_and_every_algorithm():
-    assert set(TEXT) == set(options.TABLE)
+    assert set(TEXT) == set(compatibility.TABLE)
     assert {name for name, _ in COVERING} == set(fedeba_jax.ALGORITHMS)
-    assert {option for _, option in COVERING} >= set(options.TABLE) - {"label_noise", "paper", "example", "client"}
-    refusing = {option for option, takers in options.TABLE.items() if takers != options.EVERY}
-    assert refusing - {"a schedule", "solve"} == set(options.WHY)
+    assert {option for _, option in COVERING} >= set(compatibility.TABLE) - {
+        "label_noise",
+        "paper",
+        "example",
+        "client",
+    }
+    refusing = {option for option, takers in compatibility.TABLE.items() if takers != compatibility.EVERY}
+    assert refusing - {"a schedule", "solve"} == set(compatibility.WHY)
 
 
 @pytest.mark.parametrize(("name", "option"), ALLOWED)
 def test_what_the_table_allows_is_accepted_and_has_a_program(name, option):
     values, task = settings(name, option)
-    assert option in options.chosen(values, task)
-    options.check(name, values, task)
+    assert option in compatibility.chosen(values, task)
+    compatibility.check(name, values, task)
     if option != "label_noise":  # a matter of the data alone
         step = one_round(name, option)
         state, info = jax.eval_shape(lambda: step(0.1, None))
@@ -108,10 +117,10 @@ def test_what_the_table_allows_is_accepted_and_has_a_program(name, option):
 def test_what_it_does_not_allow_is_refused_in_one_line_and_by_the_library(name, option):
     values, task = settings(name, option)
     with pytest.raises(ValueError, match=f"--algorithm={name} is not possible") as error:
-        options.check(name, values, task)
+        compatibility.check(name, values, task)
     assert "\n" not in str(error.value)
     step = one_round(name, option)
-    with pytest.raises((ValueError, TypeError), match=r"privacy|varp"):  # TypeError: the factory has no such parameter
+    with pytest.raises(ValueError, match=r"privacy|varp"):
         jax.eval_shape(lambda: step(0.1, None))
 
 
@@ -124,7 +133,7 @@ def test_what_it_does_not_allow_is_refused_in_one_line_and_by_the_library(name, 
 )
 def test_options_that_clash(text, fields, names):
     with pytest.raises(ValueError, match="is not possible") as error:
-        options.check("fedeba", hparams.parse("fedeba", text), resolve(MINI, fields))
+        compatibility.check("fedeba", hparams.read("fedeba", hparams.pairs(text)), resolve(MINI, fields))
     assert names in str(error.value)
 
 

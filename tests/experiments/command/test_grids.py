@@ -1,0 +1,71 @@
+"""Grids, random points and lists as runs."""
+
+import numpy as np
+import pytest
+
+from experiments.command import grids
+from experiments.command.runs import grouped, varying
+from tests.support.runs import MINI, TINY, make
+
+
+def test_runs_of_a_method_of_all_clients_have_full_cohorts():
+    runs = make("afl", grid=("participation=block,all", "cohort_size=2,3"))
+    found = [(run.hparams["participation"], run.task.cohort_size) for run in runs]
+    assert found == [("block", 2), ("block", 3), ("all", 10)]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "text", "cohort_size"),
+    [("afl", "participation=all", 10), ("aaggff", "variant=S", 10), ("afl", "", 3), ("fedavg", "", 3)],
+)
+def test_a_method_of_all_clients_gets_them(algorithm, text, cohort_size):
+    (run,) = make(algorithm, text)
+    assert run.task.cohort_size == cohort_size
+
+
+def test_a_name_counts_for_the_algorithms_that_take_it():
+    runs = make(("fedavg", "fedprox"), grid=("mu=0,1",))
+    assert [run.algorithm for run in runs] == ["fedavg", "fedprox", "fedprox"]
+    assert varying(runs) == ["mu"]
+    assert runs[1].label(["mu"]) == "fedprox mu=0"
+
+
+def test_random_points_are_reproducible_and_in_range():
+    axes = [grids.parse_axis(text) for text in ("tau=0.01..10:log", "alpha=0..1", "theta=0,15")]
+    drawn = grids.sampled(axes, 50, seed=3)
+    assert drawn == grids.sampled(axes, 50, seed=3)
+    assert drawn != grids.sampled(axes, 50, seed=4)
+    tau = np.array([float(p["tau"]) for p in drawn])
+    assert tau.min() >= 0.01
+    assert tau.max() <= 10
+    assert np.mean(tau < 0.32) > 0.25  # log-uniform: half below the geometric mean; uniform would give 3 %
+    assert {p["theta"] for p in drawn} == {"0", "15"}
+
+
+def test_lists_keep_calls_whole():
+    assert grids.listed(["tau=anneal(1, 0.1), alpha=0", "tau=1"]) == [
+        {"tau": "anneal(1, 0.1)", "alpha": "0"}, {"tau": "1"}
+    ]  # fmt: skip
+
+
+def test_seeds_are_innermost_and_equal_runs_are_one():
+    runs = make(grid=("tau=1,1.0,2",), seeds=(0, 1))
+    assert [(run.hparams["tau"], run.seed) for run in runs] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+
+
+def test_a_grid_may_have_fields_of_the_task():
+    runs = make("fedavg", grid=("dataset=fashion_mnist_mini,mnist", "server=sgd(1.0),adam(0.1)"))
+    assert [(run.task.dataset, str(run.task.server)) for run in runs] == [
+        (dataset, server) for dataset in ("fashion_mnist_mini", "mnist") for server in ("sgd(1.0)", "adam(0.1)")
+    ]
+    assert varying(runs) == ["dataset", "server"]
+    assert len(grouped(runs)) == 4  # no program is shared by two data sets
+
+
+def test_what_flags_change_holds_for_every_run():
+    runs = grids.make(
+        ["fedavg"], [{"lr": "0.1"}, {"lr": "0.2"}], task_name=MINI, changes=TINY | {"server": "adam(0.1)"}, seeds=(0,),
+        validation=0.1, state_dtype="bfloat16",
+    )  # fmt: skip
+    assert [run.task.lr for run in runs] == [0.1, 0.2]
+    assert {(str(run.task.server), run.validation, run.state_dtype) for run in runs} == {("adam(0.1)", 0.1, "bfloat16")}

@@ -1,0 +1,122 @@
+"""Small runs on the embedded images, and what executes them: in this process, or as a binary in one of its own."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from experiments.command import grids, hparams
+from experiments.command.runs import Run
+from experiments.command.tasks import FIELDS
+from experiments.execution import folder, runner
+from experiments.execution.batches import How
+from experiments.execution.runner import Chunk, Plan
+
+ROOT = Path(__file__).parent.parent.parent
+MINI = "fashion_mnist_mini_mlp"
+TINY = {"clients": 10, "cohort_size": 3, "steps": 2, "batch_size": 10, "rounds": 2, "eval_every": 1}
+TINY_FLAGS = [f"--task={MINI}", *(f"--{name}={value}" for name, value in TINY.items())]
+
+
+def make(
+    algorithms: str | Sequence[str] = "fedeba_plus",
+    text: str = "",
+    *,
+    grid: Sequence[str] = (),
+    seeds: Sequence[int] = (0,),
+    task_name: str = MINI,
+    **changes: Any,
+) -> list[Run]:
+    """Runs of the tiny task: hyper-parameters as text, or a grid; other fields of the task, and of the run."""
+    fields = {name: changes.pop(name) for name in list(changes) if name in FIELDS}
+    assignments = grids.grid([grids.parse_axis(axis) for axis in grid])
+    given = hparams.pairs(text)
+    return grids.make(
+        [algorithms] if isinstance(algorithms, str) else algorithms,
+        [assignment | given for assignment in assignments],
+        task_name=task_name,
+        changes=TINY | fields,
+        seeds=seeds,
+        **changes,
+    )
+
+
+def execute(
+    runs: Sequence[Run],
+    out: Path,
+    tell: Callable[[Chunk], None] | None = None,
+    *,
+    client_map: str = "auto",
+    run_map: str = "auto",
+    batch_runs: int = 0,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Run what is missing; the rows of the folder. `tell` is told the chunks, not the plan."""
+
+    def chunks_only(event: Plan | Chunk) -> None:
+        if tell and isinstance(event, Chunk):
+            tell(event)
+
+    runner.execute(runs, out, chunks_only, how=How(client_map, run_map, batch_runs), **options)
+    return folder.read_rows(out / folder.RESULTS)
+
+
+def final_rows(rows: Sequence[dict[str, Any]], split: str = "test", model: str = "global") -> list[dict[str, Any]]:
+    """The last row of each run."""
+    return [row for row in rows if row["final"] and (row["split"], row["model"]) == (split, model)]
+
+
+class Killed(Exception):
+    """What ends a run in the middle."""
+
+
+def kill_after(chunks: int) -> Callable[[Chunk], None]:
+    """A `tell` that raises when it is told of so many chunks."""
+    told: list[Chunk] = []
+
+    def tell(chunk: Chunk) -> None:
+        told.append(chunk)
+        if len(told) == chunks:
+            raise Killed
+
+    return tell
+
+
+@contextlib.contextmanager
+def compilations() -> Iterator[list[str]]:
+    """The chunk programs that are compiled inside."""
+    compiled: list[str] = []
+
+    def listener(event: str, _: float, **context: Any) -> None:
+        name = str(context.get("fun_name"))
+        if event == "/jax/core/compile/backend_compile_duration" and "train_chunk" in name:
+            compiled.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        yield compiled
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+
+
+def start(module: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """A binary in a process of its own, with its output in pipes.
+
+    It sees no checkout: rows name the commit they come from, and files may change while tests run.
+    """
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "GIT_DIR": os.devnull}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, **(pipes | options))
+
+
+def binary(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A binary, run to its end."""
+    process = start(module, *arguments)
+    stdout, stderr = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
