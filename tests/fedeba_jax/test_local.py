@@ -1,7 +1,6 @@
-"""What a client computes: batches, padding, blocks and steps, against hand loops in NumPy."""
+"""What a client computes: steps, losses and gradients, against hand loops in NumPy."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -9,91 +8,12 @@ import numpy as np
 import pytest
 
 from fedeba_jax import LocalTraining
-from fedeba_jax.data.federation import index_table
-from fedeba_jax.gradients import chain_rule, proximal
+from fedeba_jax.gradients import proximal
 from fedeba_jax.objectives import masked_mean
 from fedeba_jax.types import Client, LocalData
+from tests.support.clients import COUNTS, KEY, LOCAL, client, drawn, examples
 
-COUNTS = np.array([7, 3, 12, 5, 9, 1])
-STARTS = np.concatenate([[0], np.cumsum(COUNTS)[:-1]])
-VALUES = np.random.default_rng(0).normal(size=(COUNTS.sum(), 2))
-KEY = jax.random.key(5)
-
-
-def distance(params, batch, key, round_, train):
-    """Mean of |z - x|^2 / 2: its gradient is z minus the mean example."""
-    return masked_mean(0.5 * ((params - batch.x) ** 2).sum(-1), batch.mask.astype(params.dtype))
-
-
-LOCAL = LocalTraining(objective=distance, learning_rate=0.1, steps=7, batch_size=4, block=5)
-
-
-def client(i=0, capacity=12, round_=0):
-    """Client i of the federation with COUNTS examples; a smaller capacity holds the same examples."""
-    owned = [np.arange(start, start + count)[:capacity] for start, count in zip(STARTS, COUNTS, strict=True)]
-    table, count = (jnp.asarray(a)[i] for a in index_table(owned, capacity))
-    shard = LocalData(jnp.asarray(VALUES), jnp.zeros(len(VALUES), int), table, count)
-    return Client(jnp.asarray(i), KEY, shard, (), jnp.asarray(round_))
-
-
-def examples(i):
-    return VALUES[STARTS[i] : STARTS[i] + COUNTS[i]]
-
-
-def drawn(local, of):
-    """The batches of a client as lists of positions, one a step that it takes."""
-    position, mask, steps = jax.tree.map(np.asarray, jax.jit(local.batches)(of))
-    return [position[k][mask[k].astype(bool)].tolist() for k in range(steps)]
-
-
-def joined(batches):
-    return [position for batch in batches for position in batch]
-
-
-@functools.cache
-def drawn_by_all(**changes):
-    return [drawn(dataclasses.replace(LOCAL, **changes), client(i)) for i in range(len(COUNTS))]
-
-
-# Batches.
-
-
-def test_an_epoch_visits_every_example_once_and_the_next_is_a_new_permutation():
-    batches = drawn_by_all()[2]  # 12 examples, batches of 4: 2 epochs and 1 step
-    first, second = joined(batches[:3]), joined(batches[3:6])
-    assert sorted(first) == sorted(second) == list(range(12))
-    assert first != second
-    assert len(set(batches[6])) == 4
-
-
-def test_the_last_batch_of_an_epoch_is_kept_though_smaller():
-    batches = drawn_by_all()[0]  # 7 examples
-    assert [len(batch) for batch in batches] == [4, 3] * 3 + [4]
-    for epoch in range(3):
-        assert sorted(batches[2 * epoch] + batches[2 * epoch + 1]) == list(range(7))
-
-
-@pytest.mark.parametrize("i", [1, 5])
-def test_a_client_smaller_than_the_batch_uses_all_it_has_in_each_step(i):
-    assert drawn_by_all()[i] == [list(range(COUNTS[i]))] * 7
-
-
-@pytest.mark.parametrize("i", [0, 1, 3])
-def test_batches_do_not_depend_on_the_capacity(i):
-    assert drawn(LOCAL, client(i, capacity=int(COUNTS[i]))) == drawn_by_all()[i]
-
-
-def test_batches_depend_on_the_key():
-    other = client(2)._replace(key=jax.random.key(6))
-    assert drawn(LOCAL, other) != drawn_by_all()[2]
-
-
-def test_epochs_take_as_many_steps_as_a_client_s_data_need():
-    batches = drawn_by_all(epochs=2)
-    assert [len(steps) for steps in batches] == [4, 2, 6, 4, 6, 2]
-    for steps, count in zip(batches, COUNTS, strict=True):
-        half = len(steps) // 2
-        assert sorted(joined(steps[:half])) == sorted(joined(steps[half:])) == list(range(count))
+# Training.
 
 
 @pytest.mark.parametrize(
@@ -102,9 +22,6 @@ def test_epochs_take_as_many_steps_as_a_client_s_data_need():
 )
 def test_numbers_of_steps(changes, expected):
     np.testing.assert_array_equal(dataclasses.replace(LOCAL, **changes).num_steps(jnp.asarray(COUNTS)), expected)
-
-
-# Training.
 
 
 def by_hand(i, batches, rate=0.1, mu=0.0):
@@ -121,7 +38,7 @@ def trained(local, of):
 
 
 def loss_by_hand(i, z):
-    return 0.5 * ((z - examples(i)) ** 2).sum(-1).mean()
+    return 0.5 * ((np.asarray(z) - examples(i)) ** 2).sum(-1).mean()
 
 
 ALL = LOCAL.reporting("delta", "loss")
@@ -204,18 +121,6 @@ def test_the_anchor_may_be_another_model(x64):
     np.testing.assert_allclose(anchored.delta, path[-1] - path[0], rtol=1e-12)
 
 
-@pytest.mark.parametrize("batch_size", [4, None])
-def test_the_chain_rule_takes_the_loss_of_the_whole_batch(x64, batch_size):
-    """Steps along 2 F grad F, F the batch's loss: exact where blocks of 5 make up the batch, too."""
-    local = dataclasses.replace(LOCAL, batch_size=batch_size)
-    z = path = np.array([0.3, 0.4])
-    for positions in drawn(local, client(0)) if batch_size else [range(7)] * 7:
-        batch = examples(0)[positions]
-        path = path - 0.1 * 2 * (0.5 * ((path - batch) ** 2).sum(-1).mean()) * (path - batch.mean(0))
-    delta = jax.jit(local.with_gradient(chain_rule(jnp.square)).train)(client(0), z).delta
-    np.testing.assert_allclose(delta, path - z, rtol=1e-12)
-
-
 @pytest.mark.parametrize("fields", [("delta",), ("loss",), ("loss", "delta"), ("delta", "initial_loss")])
 def test_a_report_holds_what_was_asked_for(fields):
     update = jax.eval_shape(LOCAL.reporting(*fields).train, client(), jnp.zeros(2))
@@ -260,48 +165,6 @@ def test_an_objective_knows_whether_it_trains():
     assert local.loss_and_grad(client(round_=1), params) == (13, 3)  # F_i and its own gradient
     assert local.grad(client(round_=1), params) == 3
     assert local.train(client(round_=1), params).delta == -2
-
-
-# Predictions.
-
-
-def nearest(params, x):
-    """Logits of three classes; example x is of the class of its nearest row of params."""
-    return -((x[:, None] - params) ** 2).sum(-1)
-
-
-LABELS = np.random.default_rng(1).integers(0, 3, len(VALUES))
-CENTRES = np.array([(-1.0, 0.0), (1.0, 0.0), (0.0, 1.0)])
-
-
-def labelled(i):
-    of = client(i)
-    return of._replace(data=of.data._replace(y=jnp.asarray(LABELS)))
-
-
-@pytest.mark.parametrize("block", [1, 5, 12, 200])
-def test_correct_examples_block_by_block(block):
-    local = dataclasses.replace(LOCAL, apply=nearest, block=block)
-    correct = jax.jit(jax.vmap(lambda i: local.correct(labelled(i), CENTRES)))(jnp.arange(len(COUNTS)))
-    assert correct.shape == (6, 12)
-    assert correct.dtype == bool
-    for i, count in enumerate(COUNTS):
-        own = slice(STARTS[i], STARTS[i] + count)
-        expected = np.argmax(nearest(CENTRES, VALUES[own]), -1) == LABELS[own]
-        np.testing.assert_array_equal(correct[i], np.append(expected, np.zeros(12 - count, bool)))
-
-
-def test_label_counts_leave_padding_out():
-    local = dataclasses.replace(LOCAL, apply=nearest)
-    for i, count in enumerate(COUNTS):
-        expected = np.bincount(LABELS[STARTS[i] : STARTS[i] + count], minlength=3)
-        np.testing.assert_array_equal(local.label_counts(labelled(i), CENTRES), expected)
-
-
-@pytest.mark.parametrize("method", ["correct", "label_counts"])
-def test_predictions_need_the_model(method):
-    with pytest.raises(ValueError, match=r"apply=model\.apply"):
-        getattr(LOCAL, method)(labelled(0), CENTRES)
 
 
 # Golden quadratics: f = a (x - b)^2 / 2 on one example (a, b).

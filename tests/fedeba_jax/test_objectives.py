@@ -7,14 +7,12 @@ import optax
 import pytest
 
 import fedeba_jax
-from experiments import hparams, run, tasks
-from experiments.tasks import resolve
 from fedeba_jax import augment
 from fedeba_jax.data.federation import federate
 from fedeba_jax.examples import take
-from fedeba_jax.types import Client, LocalData
 from fedeba_jax.objectives import cross_entropy, jensen_shannon, lsr, robust_losses
-from fedeba_jax.types import Batch, Model
+from fedeba_jax.rounds import round_keys
+from fedeba_jax.types import Batch, Client, LocalData, Model
 from tests.support.problems import tiny
 from tests.twins import lsr as twin
 from tests.twins import network
@@ -119,7 +117,7 @@ def image_mlp():
 
     def apply(params, x):
         (w1, b1), (w2, b2) = params
-        return jax.nn.relu(x.reshape(x.shape[0], -1) @ w1 + b1) @ w2 + b2
+        return jax.nn.relu(x.reshape(x.shape[0], -1) @ w1 + b1[None]) @ w2 + b2[None]
 
     return Model(init, apply)
 
@@ -266,10 +264,10 @@ def robust_training():
 
 def clients_of(federation, key, t):
     """All clients as the round t of a run with this key meets them, stacked."""
-    keys = jax.random.split(jax.random.fold_in(key, t), 3)[1]
+    keys = round_keys(key, t)[1]
     ids = np.arange(len(COUNTS))
-    shards = LocalData(federation.x, federation.y, federation.rows, federation.num_examples)
-    own = Client(ids, jax.vmap(jax.random.fold_in, in_axes=(None, 0))(keys, ids), shards, (), jnp.asarray(t))
+    data = LocalData(federation.x, federation.y, federation.rows, federation.num_examples)
+    own = Client(ids, jax.vmap(jax.random.fold_in, in_axes=(None, 0))(keys, ids), data, (), jnp.asarray(t))
     return own, Client(0, 0, LocalData(None, None, 0, 0), (), None)
 
 
@@ -325,45 +323,3 @@ def test_many_numbers_share_a_compilation():
     others = [(*base[:i], number, *base[i + 1 :]) for i, number in enumerate((0.0, 1.0, 1.0, 0.0))]
     results = {float(value(*numbers)) for numbers in [base, *others]}
     assert (len(traces), len(results)) == (1, 5)
-
-
-MINI = "fashion_mnist_mini_mlp"
-TINY = {"clients": 10, "cohort_size": 3, "steps": 2, "batch_size": 10, "rounds": 2, "eval_every": 1}
-
-
-def test_on_the_command_line_its_numbers_are_traced_and_its_words_are_not():
-    task = resolve(MINI, {"objective": "lsr( gamma = 0.1, mode=reference )"})
-    assert task.objective == "lsr(gamma=0.1, mode=reference)"
-    numbers, static = tasks.traced(task)
-    assert set(numbers["objective"]) == {"gamma", "sharpening", "distillation", "warmup"}
-    assert numbers["objective"]["gamma"] == 0.1
-    assert static["objective"].arguments == {
-        "entropy": None, "mode": "reference", "views": "auto", "per_batch": False
-    }  # fmt: skip
-    same = tasks.traced(resolve(MINI, {"objective": "lsr(gamma=2, mode=reference, warmup=0)"}))[1]
-    assert same == static
-    assert resolve(MINI, {"objective": "lsr(gamma=0.4)"}).objective == "lsr"
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("lsr(gamma=-1)", "gamma=-1 is not valid for lsr; give gamma=0.4 (>= 0)"),
-        ("lsr(warmup=2)", "warmup=2 is not valid for lsr; give warmup=0.2 (in [0, 1])"),
-        ("lsr(mode=code)", "give mode=paper (paper | reference)"),
-        ("lsr(rounds=5)", "lsr takes no 'rounds=5' there"),
-    ],
-)
-def test_a_wrong_objective_is_one_clear_line(text, names):
-    with pytest.raises(ValueError) as error:
-        resolve(MINI, {"objective": text})
-    assert names in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_run_on_noisy_labels_trains_with_it(tmp_path):
-    task = resolve(MINI, TINY | {"objective": "lsr", "label_noise": 0.5})
-    noisy = run.Settings("fedeba", hparams.parse("fedeba", ""), MINI, task)
-    result = run.train(noisy, tmp_path, plot=False)
-    assert not result.diverged
-    assert 0 < result.last["global"]["mean"][0] < 100

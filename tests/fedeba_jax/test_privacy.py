@@ -32,12 +32,12 @@ def test_a_clip_takes_the_norm_of_all_leaves_and_never_lengthens():
 @pytest.mark.parametrize("bad", [jnp.inf, -jnp.inf, jnp.nan])
 def test_what_is_not_finite_counts_as_nothing(bad):
     close(privacy.clip(jnp.array([1.0, bad]), 1.0), np.zeros(2), 0)
-    limits = privacy.Limits(1.0, 2.3)
+    limits = privacy.Limits(1.0, 2.3, INF)
     assert float(limits.loss(jnp.asarray(bad))) == pytest.approx(0.0 if bad == -jnp.inf else 2.3)
 
 
 def test_losses_are_clipped_to_fixed_bounds():
-    np.testing.assert_allclose(privacy.Limits(1.0, 2.0).loss(jnp.array([-1.0, 0.5, 3.0])), [0.0, 0.5, 2.0])
+    np.testing.assert_allclose(privacy.Limits(1.0, 2.0, INF).loss(jnp.array([-1.0, 0.5, 3.0])), [0.0, 0.5, 2.0])
 
 
 def test_noise_has_its_standard_deviation_and_differs_by_key_and_leaf():
@@ -75,8 +75,8 @@ def test_the_most_that_entropy_based_weights_give(loss_clip, tau, most):
     assert float(weights.entropy_cap(10, tau, loss_clip)) == pytest.approx(most, abs=5e-5)
     losses = jnp.zeros(10).at[3].set(loss_clip)
     assert float(weights.entropy_based(losses, tau)[3]) == pytest.approx(most, abs=5e-5)
-    mode = privacy.client(1.0, loss_clip=loss_clip, weight_cap=INF)
-    assert float(privacy.sensitivity(1.0, mode.cap(10, tau))) == pytest.approx(2 * most, abs=1e-4)
+    limits = privacy.Limits(1.0, loss_clip, INF)
+    assert float(privacy.sensitivity(1.0, limits.most_weight(10, tau))) == pytest.approx(2 * most, abs=1e-4)
     assert float(weights.entropy_cap(1, tau, loss_clip)) == 1.0
 
 
@@ -168,7 +168,7 @@ def test_prac_moves_by_no_more_than_its_sensitivity(x64, theta, alpha):
     """The method's own code, one client's data replaced: its models differ by at most S; sigma = 0 shows the sum."""
     problem = tiny(cohort_size=6)
     noiseless = privacy.client(0.0, clip=0.05, loss_clip=1.0, weight_cap=1.5)
-    cap = noiseless.cap(6, 0.3)
+    cap = privacy.Limits(0.05, 1.0, 1.5).most_weight(6, 0.3)
     factor = 1.0 if theta == 0 else (1 - alpha) + alpha / problem.steps
 
     @jax.jit

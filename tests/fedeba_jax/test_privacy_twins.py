@@ -7,13 +7,13 @@ import pytest
 
 import fedeba_jax
 from fedeba_jax import privacy
-from fedeba_jax.local import private_keys
+from fedeba_jax.privacy import poisson_sample, private_keys
+from tests.support.for_twins import as_twin_problem
 from tests.support.private import INF, KEY, ROUNDS, client_of, close, numpy, run, server_noise
 from tests.support.problems import COUNTS, tiny
 from tests.twins import TWINS
 from tests.twins.algebra import add, scale
 from tests.twins.privacy import client_level, clipped, entropy_rule, example_level, fedavg_rule
-from tests.test_twins import as_twin_problem
 
 # Twins
 
@@ -64,14 +64,13 @@ def test_example_level_equals_its_twin(x64, name, hparams):
     problem = tiny()
     state, info = run(name, privacy.example(0.8, clip=0.5), problem=problem, **hparams)
     batch_size, steps = (None, 1) if name == "fedsgd" else (problem.batch_size, problem.steps)
-    local = fedeba_jax.LocalTraining(None, 0.0, batch_size=batch_size)
     params = problem.model.init(jax.random.key(0))
     batches, noise = [], []
     for t, cohort in enumerate(np.asarray(info["cohort"]).tolist()):
         batches.append({}), noise.append({})
         for i in cohort:
             who = client_of(problem, t, i)
-            batches[t][i] = [np.flatnonzero(np.asarray(local.poisson_sample(who, k))) for k in range(steps)]
+            batches[t][i] = [np.flatnonzero(np.asarray(poisson_sample(who, k, batch_size))) for k in range(steps)]
             noise[t][i] = [numpy(privacy.noise(private_keys(who, k)[1], params)) for k in range(steps)]
     slow = as_twin_problem(problem, jax.random.key(KEY), np.asarray(info["cohort"]))
     slow.batches = batches
@@ -82,12 +81,11 @@ def test_example_level_equals_its_twin(x64, name, hparams):
 def test_example_level_with_local_epochs_equals_its_twin(x64):
     problem = tiny(epochs=2)
     state, info = run("fedavg", privacy.example(0.8, clip=0.5), problem=problem, rounds=1)
-    local = fedeba_jax.LocalTraining(None, 0.0, batch_size=problem.batch_size, epochs=2)
     params = problem.model.init(jax.random.key(0))
     batches, noise = [{}], [{}]
     for i in np.asarray(info["cohort"])[0].tolist():
         who, steps = client_of(problem, 0, i), 2 * -(-COUNTS[i] // problem.batch_size)
-        batches[0][i] = [np.flatnonzero(np.asarray(local.poisson_sample(who, k))) for k in range(steps)]
+        batches[0][i] = [np.flatnonzero(np.asarray(poisson_sample(who, k, problem.batch_size))) for k in range(steps)]
         noise[0][i] = [numpy(privacy.noise(private_keys(who, k)[1], params)) for k in range(steps)]
     slow = as_twin_problem(problem, jax.random.key(KEY), np.asarray(info["cohort"]), epochs=2)
     slow.batches = batches
@@ -107,7 +105,7 @@ OFF_CASES = [
 
 @pytest.mark.parametrize(("name", "mode", "hparams"), OFF_CASES)
 def test_no_noise_and_no_clip_changes_no_bit(name, mode, hparams):
-    plain, _ = run(name, privacy.NONE, **hparams)
+    plain, _ = run(name, privacy.none(), **hparams)
     off, _ = run(name, mode, **hparams)
     close(off, plain, 0)
 
@@ -120,7 +118,7 @@ def test_example_level_without_noise_and_clip_is_sgd_on_the_sample(x64):
         fedeba_jax.cross_entropy(problem.model), 0.3, steps=1, batch_size=4, per_example=rule
     )
     params, who = problem.model.init(jax.random.key(1)), client_of(problem, 0, i)
-    chosen = np.flatnonzero(np.asarray(local.poisson_sample(who, 0)))
+    chosen = np.flatnonzero(np.asarray(poisson_sample(who, 0, 4)))
     slow = as_twin_problem(problem, jax.random.key(KEY), np.zeros((ROUNDS + 2, 1), int))
     x, y = slow.data[i]
     gradient = slow.gradient(numpy(params), x[chosen], y[chosen])
@@ -132,10 +130,9 @@ def test_example_level_without_noise_and_clip_is_sgd_on_the_sample(x64):
 
 def test_poisson_samples_have_their_rate():
     problem = tiny()
-    local = fedeba_jax.LocalTraining(None, 0.0, batch_size=4)
 
     def sample(t):
-        return local.poisson_sample(client_of(problem, t, 2), t % 7)  # 12 examples
+        return poisson_sample(client_of(problem, t, 2), t % 7, 4)  # 12 examples
 
     chosen = np.asarray(jax.jit(jax.vmap(sample))(jnp.arange(6000)))
     np.testing.assert_allclose(chosen.mean(0), 4 / 12, atol=0.025)
@@ -147,13 +144,13 @@ def test_poisson_samples_have_their_rate():
 
 
 def test_whoever_holds_at_most_a_batch_takes_everything():
-    problem, local = tiny(), fedeba_jax.LocalTraining(None, 0.0, batch_size=4)
+    problem = tiny()
     for i, count in enumerate(COUNTS):
-        taken = np.asarray(local.poisson_sample(client_of(problem, 0, i), 0))
+        taken = np.asarray(poisson_sample(client_of(problem, 0, i), 0, 4))
         assert taken[count:].sum() == 0
         if count <= 4:
             assert taken[:count].all()
-    everything = fedeba_jax.LocalTraining(None, 0.0, batch_size=None).poisson_sample(client_of(problem, 0, 2), 0)
+    everything = poisson_sample(client_of(problem, 0, 2), 0, None)
     assert int(everything.sum()) == 12
 
 

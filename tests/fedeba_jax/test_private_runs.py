@@ -62,7 +62,7 @@ def test_one_compilation_serves_all_noises_and_clips(name, mode):
 def test_noise_on_a_closed_gates_variable_is_not_sent():
     """Bytes do not know of the noise: with the gate closed nothing was asked for, and nothing is sent on."""
     for theta in (0.0, 180.0):
-        _, plain = run("fedeba_plus", privacy.NONE, theta=theta)
+        _, plain = run("fedeba_plus", privacy.none(), theta=theta)
         _, noised = run("fedeba_plus", privacy.paper(1.0), theta=theta)
         for name in ("bytes_down", "bytes_up", "exchanges"):
             np.testing.assert_array_equal(plain[name], noised[name])
@@ -81,7 +81,7 @@ def test_degenerate_cohorts_stay_finite(name, cohort_size):
 
 def test_participations_are_those_of_the_rounds():
     problem = tiny()
-    _, info = run("fedavg", privacy.NONE, rounds=5)
+    _, info = run("fedavg", privacy.none(), rounds=5)
     expected = np.bincount(np.asarray(info["cohort"]).ravel(), minlength=6)
     np.testing.assert_array_equal(participations(jax.random.key(KEY), 5, problem.sizes), expected)
 

@@ -14,8 +14,10 @@ import pytest
 
 import fedeba_jax
 from fedeba_jax import client_map as maps
+from fedeba_jax.data.federation import held_out
+from fedeba_jax.evaluate import score
 from fedeba_jax.local import LocalUpdate
-from fedeba_jax.rounds import MANY, evaluate, sample
+from fedeba_jax.rounds import is_finite, round_keys
 from fedeba_jax.types import Client, LocalData, Sizes
 from fedeba_jax.weights import entropy_based
 from tests.support.problems import tiny
@@ -113,7 +115,7 @@ def trained_apart(ids, params) -> tuple[jax.Array, LocalUpdate]:
         objective=fedeba_jax.cross_entropy(PROBLEM.model), learning_rate=0.3, steps=3, batch_size=4, block=5,
         reports=("delta", "loss"),
     )  # fmt: skip
-    _, key, _ = jax.random.split(jax.random.fold_in(jax.random.key(0), 0), 3)
+    _, key, _ = round_keys(jax.random.key(0), 0)
     x, y, index, count = PROBLEM.federation
 
     def one(i):
@@ -145,7 +147,7 @@ def test_the_gate_opens_above_the_angle_of_the_losses(name):
 def test_identical_clients_keep_the_gate_closed_at_theta_0(name):
     index, count = PROBLEM.federation.rows, PROBLEM.federation.num_examples
     index, count = jnp.broadcast_to(index[0], index.shape), jnp.full_like(count, count[0])
-    _, info = one_round(name, federation=PROBLEM.federation._replace(rows=index, count=count))
+    _, info = one_round(name, federation=PROBLEM.federation._replace(rows=index, num_examples=count))
     assert (float(info["angle"]), bool(info["gate"])) == (0.0, False)
 
 
@@ -183,29 +185,6 @@ def test_separate_keys_start_and_sample():
     assert not equal(other_cohort["cohort"], info["cohort"])
 
 
-def test_a_cohort_has_nobody_twice_and_everybody_at_times():
-    cohorts = jax.vmap(lambda key: sample(key, Sizes(7, 3, 1, 1)))(jax.random.split(jax.random.key(0), 700))
-    assert all(len(set(cohort)) == 3 for cohort in cohorts.tolist())
-    taken = np.bincount(cohorts.ravel(), minlength=7)
-    assert (abs(taken - 300) < 60).all()  # five standard deviations, and the key is fixed
-
-
-def test_among_many_clients_too():
-    sizes = Sizes(3 * MANY, 5, 1, 1)
-    cohorts = np.asarray(jax.vmap(lambda key: sample(key, sizes))(jax.random.split(jax.random.key(0), 400)))
-    assert cohorts.shape == (400, 5)
-    assert all(len(set(cohort)) == 5 for cohort in cohorts.tolist())
-    assert 0 <= cohorts.min() < 50
-    assert 3 * MANY - 50 < cohorts.max() < 3 * MANY
-    thirds = np.bincount(cohorts.ravel() // MANY)
-    np.testing.assert_allclose(thirds, 2000 / 3, atol=4 * (2000 * 2 / 9) ** 0.5)  # four standard deviations
-    np.testing.assert_allclose(cohorts.mean(0), 1.5 * MANY, rtol=0.12)  # no place in a cohort goes by number
-
-
-def test_full_participation_is_everybody_in_order():
-    np.testing.assert_array_equal(sample(jax.random.key(0), Sizes(5, 5, 1, 1)), np.arange(5))
-
-
 # Runs.
 
 
@@ -218,7 +197,7 @@ def test_a_run_evaluates_after_every_chunk_of_rounds():
     assert scores["global"].accuracy.shape == (2, 6)
     np.testing.assert_array_equal(info["cohort"], often_info["cohort"])
     close((state, scores), (again, jax.tree.map(lambda leaf: leaf[1::2], often)), 1e-5)
-    last = evaluate(algorithm, state, PROBLEM.test, apply=PROBLEM.model.apply, client_map=maps.mapped)
+    last = score(algorithm, state, PROBLEM.test, apply=PROBLEM.model.apply, client_map=maps.mapped)
     close(jax.tree.map(lambda leaf: leaf[-1], scores), last, 1e-5)
 
 
@@ -235,6 +214,138 @@ def test_a_cohort_outside_the_federation_is_refused(cohort_size):
 
 def test_sizes_are_read_off_the_federation_and_the_model():
     assert fedeba_jax.sizes_of(PROBLEM.federation, PROBLEM.model.init, 4) == Sizes(6, 4, 12, 39)
+
+
+# Runs in parts.
+
+
+@pytest.mark.parametrize("name", ["fedeba_plus", "ditto"])
+def test_a_run_in_parts_is_the_whole_run_bit_for_bit(name):
+    """6 rounds, evaluated after every other one: at once, and as three parts that share a program."""
+    algorithm, key = PROBLEM.algorithm(name), jax.random.key(0)
+
+    @jax.jit
+    def part(state, first_round):
+        return PROBLEM.run(algorithm, key, rounds=2, eval_every=2, state=state, first_round=first_round)
+
+    whole = jax.jit(lambda: PROBLEM.run(algorithm, key, rounds=6, eval_every=2))()
+    state = fedeba_jax.start(algorithm, PROBLEM.model.init, key, sizes=PROBLEM.sizes)
+    infos, scores = [], []
+    for first in (0, 2, 4):
+        state, info, found = part(state, first)
+        infos, scores = [*infos, info], [*scores, found]
+    joined = [jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts) for parts in (infos, scores)]
+    assert equal((state, *joined), whole)
+
+
+def test_without_a_state_a_run_starts_anew_and_its_rounds_may_count_from_anywhere():
+    algorithm, key = PROBLEM.algorithm("fedavg"), jax.random.key(0)
+    first, third = (PROBLEM.run(algorithm, key, rounds=1, first_round=t)[1] for t in (0, 3))
+    whole = PROBLEM.run(algorithm, key, rounds=4)[1]
+    assert equal(first["cohort"][0], whole["cohort"][0])
+    assert equal(third["cohort"][0], whole["cohort"][3])
+
+
+def test_the_state_before_the_first_round_is_the_algorithm_s():
+    key = jax.random.key(7)
+    for name in ("fedavg", "ditto", "fedwavg"):
+        algorithm = PROBLEM.algorithm(name)
+        state = fedeba_jax.start(algorithm, PROBLEM.model.init, key, sizes=PROBLEM.sizes)
+        assert equal(state, algorithm.init(key, PROBLEM.model.init, PROBLEM.sizes))
+        half = fedeba_jax.start(algorithm, PROBLEM.model.init, key, sizes=PROBLEM.sizes, state_dtype=jnp.bfloat16)
+        assert equal(half.server, state.server)
+        for leaf, kept in zip(jax.tree.leaves(half.clients), jax.tree.leaves(state.clients), strict=True):
+            floating = jnp.issubdtype(kept.dtype, jnp.floating)
+            assert leaf.dtype == (jnp.bfloat16 if floating else kept.dtype)
+
+
+def test_the_key_of_the_start_follows_from_that_of_the_run():
+    runs = [
+        PROBLEM.run(PROBLEM.algorithm("fedavg", rate=0.0), jax.random.key(s), rounds=1, init_key=None) for s in (0, 1)
+    ]
+    models = [state.server.params for state, _, _ in runs]
+    assert not equal(*models)
+    assert equal(models[0], PROBLEM.model.init(jax.random.fold_in(jax.random.key(0), 2**32 - 1)))
+
+
+# Several held-out sets.
+
+
+@pytest.mark.parametrize("name", ["fedavg", "ditto"])
+def test_several_held_out_sets_are_scored_by_name(name):
+    """Each as if it were alone; "few" has half of every client's examples."""
+    few = held_out(PROBLEM.federation._replace(num_examples=(PROBLEM.federation.num_examples + 1) // 2))
+    algorithm, key = PROBLEM.algorithm(name), jax.random.key(0)
+    state, info, scores = PROBLEM.run(algorithm, key, rounds=2, eval_every=1, test={"all": PROBLEM.test, "few": few})
+    assert set(scores) == {"all", "few"}
+    for split, test in (("all", PROBLEM.test), ("few", few)):
+        alone_state, alone_info, alone = PROBLEM.run(algorithm, key, rounds=2, eval_every=1, test=test)
+        assert set(scores[split]) == set(alone) == ({"global", "personal"} if name == "ditto" else {"global"})
+        close(scores[split], alone, 1e-5)
+        assert equal((state, info), (alone_state, alone_info))
+    assert not equal(scores["all"], scores["few"])
+
+
+# Divergence.
+
+
+DIVERGING = PROBLEM.algorithm("fedavg", rate=1e38)  # its first round takes it beyond all numbers
+
+
+@functools.cache
+def diverged():
+    return jax.jit(lambda: PROBLEM.run(DIVERGING, jax.random.key(0), rounds=2, eval_every=2))()
+
+
+def test_a_run_that_is_no_longer_finite_stays_as_it_is():
+    """Chunks of 2 rounds: the first is told as it is, the others are zeros, and the state moves no more."""
+    state, info, scores = jax.jit(lambda: PROBLEM.run(DIVERGING, jax.random.key(0), rounds=6, eval_every=2))()
+    after_two, first, first_scores = diverged()
+    assert not is_finite(DIVERGING, state)
+    assert equal_with_nans(state, after_two)
+    assert equal_with_nans(jax.tree.map(lambda leaf: leaf[:2], info), first)
+    assert equal_with_nans(jax.tree.map(lambda leaf: leaf[:1], scores), first_scores)
+    assert not info["finite"].any()
+    assert not any(np.any(leaf[2:]) for leaf in jax.tree.leaves(info))
+    assert not any(np.any(leaf[1:]) for leaf in jax.tree.leaves(scores))
+
+
+def test_a_diverged_run_that_is_resumed_stays_too():
+    state, *_ = diverged()
+    again, info, scores = PROBLEM.run(DIVERGING, jax.random.key(0), rounds=2, eval_every=2, state=state, first_round=2)
+    assert equal_with_nans(again, state)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves((info, scores)))
+
+
+def test_the_same_run_side_by_side_with_a_finite_one_does_not_hold_it_up():
+    """Swept by vmap, where both sides of the gate are computed."""
+
+    def make_run(rate):
+        return PROBLEM.run(PROBLEM.algorithm("fedavg", rate=rate), jax.random.key(0), rounds=4, eval_every=2)
+
+    rates = jnp.array([0.3, 1e38])
+    for run_map in (maps.mapped, jax.vmap):
+        _, info, _ = jax.jit(lambda rates, m=run_map: fedeba_jax.sweep(make_run, (rates,), run_map=m))(rates)
+        np.testing.assert_array_equal(info["finite"], [[True] * 4, [False] * 4])
+
+
+def equal_with_nans(a, b):
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(np.array_equal(x, y, equal_nan=jnp.issubdtype(x.dtype, jnp.floating)) for x, y in pairs)
+
+
+# Sweeps.
+
+
+@pytest.mark.parametrize("run_map", [maps.mapped, jax.vmap], ids=["mapped", "vmap"])
+def test_what_runs_share_is_passed_as_data(run_map):
+    def make_run(numbers, key, shared, factor):
+        return {"sum": factor * (numbers["a"] + shared["x"].sum()), "draw": jax.random.normal(key)}
+
+    points = ({"a": jnp.arange(3.0)}, jax.random.split(jax.random.key(0), 3))
+    found = jax.jit(lambda *s: fedeba_jax.sweep(make_run, points, shared=s, run_map=run_map))({"x": jnp.ones(4)}, 2.0)
+    np.testing.assert_allclose(found["sum"], [8, 10, 12])
+    np.testing.assert_allclose(found["draw"], jax.vmap(jax.random.normal)(points[1]), rtol=1e-6)
 
 
 # Compilation.

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 import fedeba_jax
 from fedeba_jax.objectives import masked_mean
@@ -41,16 +40,15 @@ def play(name, losses, *, cohorts=None, counts=None, labels=None, moves=None, ra
     algorithm = fedeba_jax.ALGORITHMS[name](local, fedeba_jax.descent(optax.sgd(1.0)), **hparams)
 
     @jax.jit
-    def step(state, ids, t):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(fedeba_jax.run_round.__globals__, "sample", lambda key, sizes: ids)
-            return fedeba_jax.run_round(
-                algorithm, federation, state, jax.random.key(0), t, sizes=sizes, client_map=jax.vmap
-            )[0]
+    def step(state, t):
+        return fedeba_jax.run_round(
+            algorithm, federation, state, jax.random.key(0), t,
+            sizes=sizes, client_map=jax.vmap, sample=fedeba_jax.sampling.listed(cohorts),
+        )[0]  # fmt: skip
 
     states = [algorithm.init(jax.random.key(0), lambda key: jnp.zeros(dim), sizes)]
-    for t, ids in enumerate(cohorts):
-        states.append(step(states[-1], jnp.asarray(ids), jnp.asarray(t)))
+    for t in range(rounds):
+        states.append(step(states[-1], jnp.asarray(t)))
     models = np.array([state.server.params for state in states])
     return np.diff(models, axis=0), states[1:]
 

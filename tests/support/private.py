@@ -6,8 +6,8 @@ import numpy as np
 import fedeba_jax
 from fedeba_jax import client_map as maps
 from fedeba_jax import privacy
-from fedeba_jax.types import Client, LocalData
 from fedeba_jax.rounds import round_keys
+from fedeba_jax.types import Client, LocalData
 from tests.support.problems import tiny
 
 INF = float("inf")

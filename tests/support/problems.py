@@ -25,7 +25,7 @@ def tiny_mlp() -> Model:
 
     def apply(params, x):
         (w1, b1), (w2, b2) = params
-        return jax.nn.relu(x @ w1 + b1) @ w2 + b2
+        return jax.nn.relu(x @ w1 + b1[None]) @ w2 + b2[None]
 
     return Model(init, apply)
 
@@ -41,7 +41,7 @@ class Tiny:
     rate: float = 0.3
     epochs: int | None = None
 
-    def algorithm(self, name, *, rate=None, decay=0.9, server=None, **hparams):
+    def algorithm(self, name, *, rate=None, decay=0.9, server=None, privacy=None, **hparams):
         local = fedeba_jax.LocalTraining(
             objective=fedeba_jax.cross_entropy(self.model),
             learning_rate=fedeba_jax.schedules.decay(self.rate if rate is None else rate, decay),
@@ -51,11 +51,14 @@ class Tiny:
             apply=self.model.apply,
             block=5,  # several blocks a client, the last one partial
         )
-        return fedeba_jax.ALGORITHMS[name](local, server or fedeba_jax.descent(optax.sgd(1.0)), **hparams)
+        mode, server = privacy or fedeba_jax.privacy.none(), server or fedeba_jax.descent(optax.sgd(1.0))
+        return fedeba_jax.ALGORITHMS[name](mode.local(local), mode.server(server), **hparams)
 
     def relabelled(self, order):
         """The same federation with client `order[i]` as client i."""
-        federation = self.federation._replace(rows=self.federation.rows[order], count=self.federation.num_examples[order])
+        federation = self.federation._replace(
+            rows=self.federation.rows[order], num_examples=self.federation.num_examples[order]
+        )
         return dataclasses.replace(self, federation=federation, test=held_out(federation))
 
     def run(self, algorithm, key, *, rounds=5, client_map=fedeba_jax.client_map.mapped, **changes):

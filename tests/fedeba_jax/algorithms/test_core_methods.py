@@ -103,5 +103,5 @@ def test_identical_clients_move_as_fedavg(x64):
     problem = tiny(6, batch_size=12)
     index, count = problem.federation.rows, problem.federation.num_examples
     index, count = jnp.broadcast_to(index[0], index.shape), jnp.full_like(count, count[0])
-    problem = dataclasses.replace(problem, federation=problem.federation._replace(rows=index, count=count))
+    problem = dataclasses.replace(problem, federation=problem.federation._replace(rows=index, num_examples=count))
     close(rounds(problem=problem)[0].server.params, rounds("fedavg", problem=problem)[0].server.params)

@@ -13,8 +13,8 @@ import pytest
 
 import fedeba_jax
 from fedeba_jax import client_map as maps
+from fedeba_jax.evaluate import score
 from fedeba_jax.hyperparameters import hyperparameters
-from fedeba_jax.rounds import evaluate
 from tests.support.problems import tiny
 
 every_algorithm = pytest.mark.parametrize("name", fedeba_jax.ALGORITHMS)
@@ -63,17 +63,21 @@ def close(a, b, tolerance):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=tolerance, rtol=tolerance), a, b)
 
 
+def exactly(ids):
+    """The given cohort in whatever round: a program takes it as data."""
+    return lambda key, round_, sizes: ids
+
+
 def one_round(name, client_map, cohort_size=COHORT, **changes):
     """(state, ids, round, rate, hparams, federation) -> (state, info), not compiled."""
     problem = tiny(cohort_size, **changes)
 
     def run(state, ids, round_, rate, hparams, federation):
-        with pytest.MonkeyPatch.context() as patch:  # the cohort comes from outside while this is traced
-            patch.setitem(fedeba_jax.run_round.__globals__, "sample", lambda key, sizes: ids)
-            algorithm = made(problem, name, rate=rate, **hparams)
-            return fedeba_jax.run_round(
-                algorithm, federation, state, jax.random.key(KEY), round_, sizes=problem.sizes, client_map=client_map
-            )
+        algorithm = made(problem, name, rate=rate, **hparams)
+        return fedeba_jax.run_round(
+            algorithm, federation, state, jax.random.key(KEY), round_,
+            sizes=problem.sizes, client_map=client_map, sample=exactly(ids),
+        )  # fmt: skip
 
     return run
 
@@ -144,11 +148,11 @@ def test_scheduled_numbers_are_those_of_the_round(x64, name):
 
     @jax.jit
     def scheduled(state, ids, round_):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(fedeba_jax.run_round.__globals__, "sample", lambda key, sizes: ids)
-            algorithm = fedeba_jax.scheduled(lambda **h: made(problem, name, rate=0.3, **h), **growing)
-            arguments = (problem.federation, state, jax.random.key(KEY), round_)
-            return fedeba_jax.run_round(algorithm, *arguments, sizes=problem.sizes, client_map=maps.mapped)
+        algorithm = fedeba_jax.scheduled(lambda **h: made(problem, name, rate=0.3, **h), **growing)
+        return fedeba_jax.run_round(
+            algorithm, problem.federation, state, jax.random.key(KEY), round_,
+            sizes=problem.sizes, client_map=maps.mapped, sample=exactly(ids),
+        )  # fmt: skip
 
     state = expected = start(name)
     for t in (0, 1):
@@ -235,8 +239,8 @@ def test_state_is_a_fixed_point_of_shapes_and_dtypes(name):
 @every_algorithm
 def test_every_client_is_scored_by_a_global_model_or_by_its_own(name):
     problem = tiny(COHORT)
-    scores = evaluate(made(problem, name), start(name), problem.test, apply=problem.model.apply, client_map=maps.mapped)
+    scores = score(made(problem, name), start(name), problem.test, apply=problem.model.apply, client_map=maps.mapped)
     assert {"global", "personal"} & set(scores)
-    for score in scores.values():
-        assert score.accuracy.shape == score.loss.shape == (6,)
-        assert np.isfinite(score.loss).all()
+    for found in scores.values():
+        assert found.accuracy.shape == found.loss.shape == (6,)
+        assert np.isfinite(found.loss).all()

@@ -5,15 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import fedeba_jax
-from fedeba_jax.algorithms.aaggff import Memory, follow_leader, newton_step
+from fedeba_jax.algorithms.aaggff import Memory, follow_leader, newton_step, online_newton, response
 from fedeba_jax.algorithms.afl import ascend
-from fedeba_jax.method import uses_everybody
-from fedeba_jax.weights import response
+from fedeba_jax.solvers import project_simplex
 from tests.support import vectors
 from tests.support.dictated import play
 from tests.support.problems import tiny
+from tests.support.programmes import assert_compiles_and_maps, assert_feasible, every_size, slsqp, three
 from tests.support.vectors import UNIFORM
+from tests.twins.solvers import stationarity_gap
 
 LOSSES = np.array([0.5, 1.0, 2.0])
 PARTICIPATION = ["all", "block", "full_simplex"]
@@ -222,24 +222,51 @@ def test_steps_in_float32_with_many_clients_and_rounds():
     assert (np.diff(p[-1][jnp.argsort(losses)]) >= -1e-7).all()
 
 
-# Methods that use every client.
-
-EVERYBODY = [("afl", {"participation": "all"}), ("aaggff", {"variant": "S"})]
+# The online Newton step of AAggFF-S.
 
 
-@pytest.mark.parametrize(("name", "hparams"), EVERYBODY)
-def test_a_method_of_all_clients_refuses_a_cohort(name, hparams):
-    assert uses_everybody(fedeba_jax.ALGORITHMS[name], hparams)
-    assert not uses_everybody(fedeba_jax.ALGORITHMS[name], {})
-    problem, key = tiny(4), jax.random.key(0)
-    with pytest.raises(ValueError, match=rf"cohort_size=4, but {name} with .* set cohort_size=6"):
-        problem.algorithm(name, **hparams).init(key, problem.model.init, problem.sizes)
-    problem.algorithm(name, **hparams).init(key, problem.model.init, tiny(6).sizes)
+@every_size
+def test_online_newton_against_slsqp(x64, n):
+    rng = np.random.default_rng(n)
+    history = rng.uniform(size=(20, n)) / n
+    hessian, linear = n / 4 * history.T @ history, -rng.uniform(size=n) * 20 / n
+    for ridge in (4.0, 0.1):
+        p = np.asarray(online_newton(linear, hessian, ridge, np.full(n, 1 / n)))
+        assert_feasible(p, atol=1e-13)
+        quadratic = hessian + ridge * np.eye(n)
+        assert stationarity_gap(quadratic, linear, np.zeros(n), np.ones(n), p) < 1e-11
+        expected = slsqp(quadratic, linear, np.zeros(n), np.ones(n), np.full(n, 1 / n))
+        np.testing.assert_allclose(p, expected, atol=1e-6)
 
 
-def test_other_methods_take_any_cohort():
-    others = [factory for name, factory in fedeba_jax.ALGORITHMS.items() if name not in dict(EVERYBODY)]
-    assert not any(uses_everybody(factory, {}) for factory in others)
+def test_online_newton_limits(x64):
+    start = np.array([0.5, 0.3, 0.2])
+    y = np.array([0.9, 0.4, -0.1])
+    np.testing.assert_allclose(
+        online_newton(-2.0 * y, np.zeros((3, 3)), 2.0, start), project_simplex(y), atol=1e-12
+    )  # a ridge alone projects
+    np.testing.assert_allclose(online_newton(np.array([1.0, 0, 2]), np.zeros((3, 3)), 0.0, start), [0, 1, 0])
+    np.testing.assert_allclose(online_newton(np.zeros(3), np.zeros((3, 3)), 0.0, start), start, atol=1e-15)
+
+
+def test_online_newton_in_float32():
+    rng = np.random.default_rng(1)
+    n = 100
+    history = rng.uniform(size=(2000, n)) / n
+    arguments = (-history.sum(0), n / 4 * history.T @ history, 4.0, np.full(n, 1 / n))
+    p = online_newton(*(np.asarray(v, np.float32) for v in arguments))
+    assert p.dtype == np.float32
+    with jax.enable_x64(True):
+        exact = np.asarray(online_newton(*arguments, iterations=3000))
+    np.testing.assert_allclose(p, exact, atol=1e-6)
+
+
+def test_online_newton_compiles_and_maps(x64):
+    start, _, _, u = three(np.random.default_rng(0))
+    assert_compiles_and_maps(online_newton, (-u[:, :, 0], u @ u.transpose(0, 2, 1), np.ones(3), start))
+
+
+# Choices.
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from fedeba_jax import client_map as maps
 from fedeba_jax import tree
 from fedeba_jax.algorithms.focus import assignments, shares
 from fedeba_jax.algorithms.lp_proj import LpProjState, random_projection
-from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.data.federation import federate
+from fedeba_jax.evaluate import score
+from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.objectives import masked_mean
-from fedeba_jax.rounds import evaluate
 from fedeba_jax.types import State
 from tests.support import vectors
 from tests.support.problems import tiny
@@ -80,7 +80,9 @@ def program(name, static, cohort_size, batch_size, x64):
 
 def identical_clients(federation):
     index = jnp.broadcast_to(federation.rows[0], federation.rows.shape)
-    return federation._replace(rows=index, count=jnp.full_like(federation.num_examples, federation.num_examples[0]))
+    return federation._replace(
+        rows=index, num_examples=jnp.full_like(federation.num_examples, federation.num_examples[0])
+    )
 
 
 # Ditto.
@@ -386,7 +388,7 @@ def test_evaluation_has_personal_scores_only_where_there_are_personal_models():
     for name, personal in (("fedavg", False), ("ditto", True)):
         algorithm = problem.algorithm(name)
         state = algorithm.init(jax.random.key(0), problem.model.init, problem.sizes)
-        scores = evaluate(algorithm, state, problem.test, apply=problem.model.apply, client_map=maps.mapped)
+        scores = score(algorithm, state, problem.test, apply=problem.model.apply, client_map=maps.mapped)
         assert ("personal" in scores) == personal
         if personal:  # before the first round every personal model is the global one
             close(scores["personal"], scores["global"], 1e-5)

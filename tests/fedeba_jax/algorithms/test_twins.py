@@ -6,13 +6,12 @@ import pytest
 
 import fedeba_jax
 from fedeba_jax import tree
-from fedeba_jax.method import uses_everybody
 from fedeba_jax.algorithms.rank_core_fed import mixtures
-from fedeba_jax.types import Client, LocalData
+from fedeba_jax.method import uses_everybody
+from tests.support.for_twins import ROUNDS, as_twin_problem, to_numpy
 from tests.support.problems import tiny
-from tests.twins import TWINS, Problem
+from tests.twins import TWINS
 
-ROUNDS = 5
 GATED = ["fedeba_plus", "prac_fedeba_plus"]
 CASES = [
     ("fedavg", {}),
@@ -88,39 +87,6 @@ KEPT = {  # what an algorithm keeps besides its model, by the twin's name for it
     "aaggff": lambda state: {"p": state.server.memory.p},
     "fedwavg": lambda state: {"forgotten": state.clients.forgotten},
 }
-
-
-def drawn(problem, key, epochs=None):
-    """The batches that the fast code draws for all clients, as the twin takes them."""
-    local = fedeba_jax.LocalTraining(
-        objective=None, learning_rate=0.0, steps=problem.steps, batch_size=problem.batch_size, epochs=epochs
-    )
-    federation = problem.federation
-
-    def one(t, i):
-        _, clients, _ = jax.random.split(jax.random.fold_in(key, t), 3)
-        shard = LocalData(federation.x, federation.y, federation.rows[i], federation.num_examples[i])
-        return local.batches(Client(i, jax.random.fold_in(clients, i), shard, (), t))
-
-    over_clients = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))
-    clients = range(problem.sizes.num_clients)
-    position, mask, steps = jax.tree.map(np.asarray, jax.jit(over_clients)(np.arange(ROUNDS), np.array(clients)))
-    return [{i: [position[t, i, k][mask[t, i, k]] for k in range(steps[t, i])] for i in clients} for t in range(ROUNDS)]
-
-
-def as_twin_problem(problem, key, cohorts, epochs=None):
-    index, count = np.asarray(problem.federation.rows), np.asarray(problem.federation.num_examples)
-    x, y = np.asarray(problem.federation.x, np.float64) / 255, np.asarray(problem.federation.y)
-    data = [(x[row[:c]], y[row[:c]]) for row, c in zip(index, count, strict=True)]
-    return Problem(
-        params=to_numpy(problem.model.init(key)), data=data, cohorts=cohorts.tolist(),
-        batches=drawn(problem, key, epochs),
-        learning_rate=lambda t: problem.rate * 0.9**t,
-    )  # fmt: skip
-
-
-def to_numpy(model):
-    return [tuple(np.asarray(leaf) for leaf in layer) for layer in model]
 
 
 def twin_arguments(problem, key, cohorts, name, hparams):

@@ -10,12 +10,28 @@ import optax
 import pytest
 
 import fedeba_jax
-from fedeba_jax.algorithms.feddisco import disco_weights
-from fedeba_jax.algorithms.fedwavg import forgetting_weights
-from fedeba_jax.objectives import masked_mean, proportional
+from fedeba_jax import sampling
+from fedeba_jax.algorithms.feddisco import disco_weights, label_counts
+from fedeba_jax.algorithms.fedwavg import correct, forgetting_weights
+from fedeba_jax.algorithms.propfair import chain_rule, proportional
+from fedeba_jax.algorithms.term import tilted
+from fedeba_jax.objectives import masked_mean
 from fedeba_jax.types import Federation, Sizes
-from fedeba_jax.weights import entropy_based, normalised, tilted
+from fedeba_jax.weights import entropy_based, normalised
 from tests.support import vectors
+from tests.support.clients import (
+    CENTRES,
+    COUNTS,
+    LABELS,
+    LOCAL,
+    STARTS,
+    VALUES,
+    client,
+    drawn,
+    examples,
+    labelled,
+    nearest,
+)
 from tests.support.dictated import play
 from tests.support.problems import tiny
 from tests.support.vectors import UNIFORM
@@ -187,6 +203,18 @@ def test_propfair_of_large_m_is_fedavg(x64):
     same(trained("propfair", rate=0.3 * 1e9, M=1e9), trained("fedavg"), atol=1e-6)
 
 
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_the_chain_rule_takes_the_loss_of_the_whole_batch(x64, batch_size):
+    """Steps along 2 F grad F, F the batch's loss: exact where blocks of 5 make up the batch, too."""
+    local = dataclasses.replace(LOCAL, batch_size=batch_size)
+    z = path = np.array([0.3, 0.4])
+    for positions in drawn(local, client(0)) if batch_size else [range(7)] * 7:
+        batch = examples(0)[positions]
+        path = path - 0.1 * 2 * (0.5 * ((path - batch) ** 2).sum(-1).mean()) * (path - batch.mean(0))
+    delta = jax.jit(local.with_gradient(chain_rule(jnp.square)).train)(client(0), z).delta
+    np.testing.assert_allclose(delta, path - z, rtol=1e-12)
+
+
 # CoreFed.
 
 
@@ -241,15 +269,16 @@ def knowing(cohorts, **hparams):
     algorithm = fedeba_jax.ALGORITHMS["fedwavg"](local, fedeba_jax.descent(optax.sgd(1.0)), **hparams)
     state = algorithm.init(key, lambda key: jnp.asarray(0.0), sizes)
 
-    @jax.jit
-    def step(state, ids, t):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(fedeba_jax.run_round.__globals__, "sample", lambda key, sizes: ids)
-            run = fedeba_jax.run_round
-            return run(algorithm, federation, state, key, t, sizes=sizes, client_map=jax.vmap)[0]
+    sample = sampling.listed(jnp.array(cohorts))
 
-    for t, ids in enumerate(cohorts):
-        state = step(state, jnp.array(ids), jnp.asarray(t))
+    @jax.jit
+    def step(state, t):
+        return fedeba_jax.run_round(
+            algorithm, federation, state, key, t, sizes=sizes, client_map=jax.vmap, sample=sample
+        )[0]
+
+    for t in range(len(cohorts)):
+        state = step(state, jnp.asarray(t))
         yield state
 
 
@@ -282,6 +311,18 @@ def test_fedwavg_counts_a_newcomer_as_forgetting_nothing_and_leaves_the_absent_a
     np.testing.assert_array_equal(second.clients.forgotten, [0, 2, 0])
     np.testing.assert_array_equal(second.clients.known[2], first.clients.known[2])
     close(second.server.params, 0.65 * 7 + 0.35 * 4, atol=1e-6)
+
+
+@pytest.mark.parametrize("block", [1, 5, 12, 200])
+def test_correct_examples_block_by_block(block):
+    local = dataclasses.replace(LOCAL, apply=nearest, block=block)
+    found = jax.jit(jax.vmap(lambda i: correct(local, labelled(i), CENTRES)))(jnp.arange(len(COUNTS)))
+    assert found.shape == (6, 12)
+    assert found.dtype == bool
+    for i, count in enumerate(COUNTS):
+        own = slice(STARTS[i], STARTS[i] + count)
+        expected = np.argmax(nearest(CENTRES, VALUES[own]), -1) == LABELS[own]
+        np.testing.assert_array_equal(found[i], np.append(expected, np.zeros(12 - count, bool)))
 
 
 # FedDisco.
@@ -324,3 +365,19 @@ def test_feddisco_limits(x64, metric):
 def test_two_shards_of_different_labels_are_fedavg(x64):
     labels = [np.repeat([0, 1], 5), np.repeat([3, 7], 5), np.repeat([9, 2], 5)]
     close(play("feddisco", LOSSES, counts=[10] * 3, labels=labels)[0][0], UNIFORM, atol=1e-12)
+
+
+def test_label_counts_leave_padding_out():
+    local = dataclasses.replace(LOCAL, apply=nearest)
+    for i, count in enumerate(COUNTS):
+        expected = np.bincount(LABELS[STARTS[i] : STARTS[i] + count], minlength=3)
+        np.testing.assert_array_equal(label_counts(local, labelled(i), CENTRES), expected)
+
+
+# What looks at predictions.
+
+
+@pytest.mark.parametrize("look", [correct, label_counts])
+def test_predictions_need_the_model(look):
+    with pytest.raises(ValueError, match=r"apply=model\.apply"):
+        look(LOCAL, labelled(0), CENTRES)

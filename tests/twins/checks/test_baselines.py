@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.support.twin_problems import DELTAS, classification, close, dictated, last, same, vector, weights
+from tests.support.vectors import UNIFORM
 from tests.twins.algebra import combine, norm, scale, subtract
 from tests.twins.averaging import fedavg
 from tests.twins.baselines import BASELINE_TWINS
@@ -11,8 +13,6 @@ from tests.twins.baselines_online import aaggff, afl
 from tests.twins.baselines_personal import flatten, focus
 from tests.twins.baselines_weights import qffl, term
 from tests.twins.local import local_sgd
-from tests.support.twin_problems import DELTAS, classification, close, dictated, last, same, vector, weights
-from tests.support.vectors import UNIFORM
 
 LIKE_FEDAVG = ["afl", "term", "aaggff", "ditto", "corefed", "rank_core_fed", "fedwavg", "feddisco"]  # for equal clients
 NORMALISED = [*LIKE_FEDAVG, "propfair", "lp_proj"]  # weights that sum to 1

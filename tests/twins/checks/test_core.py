@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.support.twin_problems import LOSSES, classification, close, dictated, same, weights
+from tests.support.vectors import UNIFORM
 from tests.twins.algebra import add, combine, subtract
 from tests.twins.averaging import fedavg
 from tests.twins.baselines_core import (
@@ -13,8 +15,6 @@ from tests.twins.baselines_core import (
     veto_by_consumption,
 )
 from tests.twins.local import local_sgd
-from tests.support.twin_problems import LOSSES, classification, close, dictated, same, weights
-from tests.support.vectors import UNIFORM
 
 # CoreFed.
 

@@ -3,6 +3,15 @@
 import numpy as np
 import pytest
 
+from tests.support.twin_problems import (
+    classification,
+    full_batch_problem,
+    linear,
+    linear_gradient,
+    linear_loss,
+    quadratic,
+    toy,
+)
 from tests.twins import TWINS, network
 from tests.twins.algebra import add, dot, flat, norm, scale, subtract
 from tests.twins.averaging import fedavg, fedprox, fedsgd
@@ -10,7 +19,6 @@ from tests.twins.baselines import BASELINE_TWINS
 from tests.twins.entropy import fedavg_align, fedeba, fedeba_plus, prac_fedeba_plus
 from tests.twins.local import local_sgd
 from tests.twins.weights import angle_degrees, entropy_weights
-from tests.support.twin_problems import classification, full_batch_problem, linear, linear_gradient, linear_loss, quadratic, toy
 
 OPEN, CLOSED = -1.0, 180.0  # thresholds in degrees that no angle stays below, or passes
 REQUIRED = {

@@ -6,19 +6,6 @@ import numpy as np
 import pytest
 
 from tests.support import vectors
-from tests.twins.algebra import combine, dot, norm, scale, subtract
-from tests.twins.averaging import fedavg
-from tests.twins.baselines_gradients import (
-    fedfv,
-    fedmgda_plus,
-    kept_clients,
-    mgda_weights,
-    mitigate_external,
-    mitigate_internal,
-    past_rounds,
-    rescaling,
-)
-from tests.twins.local import local_sgd
 from tests.support.twin_problems import (
     DELTAS,
     LOSSES,
@@ -33,6 +20,19 @@ from tests.support.twin_problems import (
     weights,
 )
 from tests.support.vectors import UNIFORM
+from tests.twins.algebra import combine, dot, norm, scale, subtract
+from tests.twins.averaging import fedavg
+from tests.twins.baselines_gradients import (
+    fedfv,
+    fedmgda_plus,
+    kept_clients,
+    mgda_weights,
+    mitigate_external,
+    mitigate_internal,
+    past_rounds,
+    rescaling,
+)
+from tests.twins.local import local_sgd
 
 # FedMGDA+.
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from tests.support import vectors
+from tests.support.twin_problems import DELTAS, LOSSES, classification, close, dictated, same, vector, weights
+from tests.support.vectors import UNIFORM
 from tests.twins.averaging import fedavg
 from tests.twins.baselines_online import (
     CDFS,
@@ -17,8 +19,6 @@ from tests.twins.baselines_online import (
     afl_weights,
     responses,
 )
-from tests.support.twin_problems import DELTAS, LOSSES, classification, close, dictated, same, vector, weights
-from tests.support.vectors import UNIFORM
 
 # AFL.
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import vectors
+from tests.support.twin_problems import bowls, classification, close, last, models, same, vector
 from tests.twins.algebra import combine, norm, subtract
 from tests.twins.averaging import fedavg
 from tests.twins.baselines_personal import (
@@ -24,7 +25,6 @@ from tests.twins.baselines_personal import (
 )
 from tests.twins.local import local_sgd
 from tests.twins.network import random_params
-from tests.support.twin_problems import bowls, classification, close, last, models, same, vector
 
 # Ditto.
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tests.twins.solvers import box_simplex_qp, project_simplex, stationarity_gap
 from tests.support.twin_problems import close
+from tests.twins.solvers import box_simplex_qp, project_simplex, stationarity_gap
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,21 @@ import numpy as np
 import pytest
 
 from tests.support import vectors
+from tests.support.twin_problems import (
+    DELTAS,
+    LOSSES,
+    classification,
+    close,
+    dictated,
+    last,
+    models,
+    quadratic,
+    same,
+    toy,
+    vector,
+    weights,
+)
+from tests.support.vectors import UNIFORM
 from tests.twins.algebra import norm
 from tests.twins.averaging import fedavg
 from tests.twins.baselines_weights import (
@@ -26,21 +41,6 @@ from tests.twins.baselines_weights import (
 )
 from tests.twins.problem import Problem
 from tests.twins.weights import entropy_weights
-from tests.support.twin_problems import (
-    DELTAS,
-    LOSSES,
-    classification,
-    close,
-    dictated,
-    last,
-    models,
-    quadratic,
-    same,
-    toy,
-    vector,
-    weights,
-)
-from tests.support.vectors import UNIFORM
 
 # q-FFL.
 

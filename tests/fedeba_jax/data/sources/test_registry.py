@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedeba_jax.data import sources
-from fedeba_jax.data.embedded import make
+from fedeba_jax.data.sources.embedded import make
 from fedeba_jax.data.sources.raw import ARRAYS, DataError
 from tests.support.tiny_set import IDX, break_file, same, write_idx
 
@@ -138,7 +138,7 @@ def test_the_fetch_binary(arguments, code, out, err):
         [sys.executable, "-m", "experiments.fetch", *arguments],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[4],
     )
     assert done.returncode == code, done.stderr
     assert out in done.stdout

@@ -1,0 +1,157 @@
+"""Server optimizers and FedVARP under algorithms: twins, limits, and the laws that must survive them."""
+
+import functools
+import itertools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedeba_jax
+from fedeba_jax import client_map as maps
+from fedeba_jax.hyperparameters import hyperparameters
+from fedeba_jax.server import SERVERS
+from tests.support.for_twins import ROUNDS, as_twin_problem
+from tests.support.problems import tiny
+from tests.twins import TWINS
+from tests.twins.baselines_weights import weighted_rounds
+from tests.twins.varp import varp as varp_twin
+from tests.twins.weights import angle_degrees, entropy_weights, example_weights, uniform_weights
+
+
+def close(a, b, tolerance):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=tolerance, rtol=0), a, b)
+
+
+# FedVARP under algorithms.
+
+VARP_CASES = [
+    ("fedavg", {}),
+    ("fedavg", {"weighting": "uniform"}),
+    ("fedsgd", {}),
+    ("fedprox", {"mu": 0.7}),
+    ("mime_lite", {"beta": 0.6}),
+    ("qffl", {"q": 0.5}),
+    ("fedmgda_plus", {"eps": 0.1}),
+    ("fedfv", {"alpha": 0.5, "window": 0}),
+    ("fedfv", {"alpha": 0.1, "window": 2}),
+    ("fedfv", {"alpha": 0.5, "window": 2, "fv_window": "current"}),
+    ("term", {"t": 1.5}),
+    ("propfair", {"M": 2.0}),
+    ("fedeba", {"tau": 0.5}),
+    ("fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 0.0}),
+    ("fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 20.0}),
+    ("fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 180.0}),
+    ("fedavg_align", {"tau": 0.5, "alpha": 0.6, "theta": 20.0}),
+    ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 0.0}),
+    ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 20.0}),
+    ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 180.0}),
+]
+
+
+def practical(problem, *, tau, alpha, theta):
+    """Prac-FedEBA+ by its weights alone: its whole step is linear in the updates."""
+
+    def rule(r):
+        n = uniform_weights(problem, r.cohort)
+        steps = np.array([len(problem.batches[r.t][i]) for i in r.cohort])
+        p = entropy_weights(problem.full_losses(r.trained, r.cohort), tau, n)
+        fair = (p @ steps) * entropy_weights(r.losses, tau, n) / steps
+        ideal = example_weights(problem, r.cohort) / steps
+        return (1 - alpha) * p + alpha * (fair if angle_degrees(r.losses) > theta else ideal), {}
+
+    return weighted_rounds(problem, rule)
+
+
+def trained(problem, algorithm, rounds=ROUNDS, client_map=maps.mapped):
+    """(state, info), without evaluations."""
+    key = jax.random.key(3)
+    state = algorithm.init(key, problem.model.init, problem.sizes)
+    return fedeba_jax.run_rounds(
+        algorithm, problem.federation, state, key, 0, rounds=rounds, sizes=problem.sizes, client_map=client_map
+    )
+
+
+@functools.cache
+def program(name, server, static=(), cohort_size=4, epochs=None, **changes):
+    """Traced hyper-parameters -> (state, info); the server as its name and rate."""
+    problem, (kind, rate) = tiny(cohort_size, epochs=epochs), server
+    made = SERVERS[kind](learning_rate=rate)
+
+    def run(numbers):
+        return trained(problem, problem.algorithm(name, server=made, **numbers, **dict(static)), **changes)
+
+    return jax.jit(run)
+
+
+def simulated(name, server, hparams=types.MappingProxyType({}), **changes):
+    known = hyperparameters(fedeba_jax.ALGORITHMS[name])
+    static = tuple((k, v) for k, v in hparams.items() if not known[k].traced)
+    return program(name, server, static, **changes)({k: v for k, v in hparams.items() if known[k].traced})
+
+
+def assert_varp_equals_twin(name, hparams, epochs=None):
+    state, info = simulated(name, ("varp", 0.8), hparams, epochs=epochs)
+    slow = as_twin_problem(tiny(), jax.random.key(3), np.asarray(info["cohort"]), epochs)
+    slow.server_rate, slow.aggregate = 0.8, varp_twin(slow, steps=1 if name == "fedsgd" else None)
+    twin = practical if name == "prac_fedeba_plus" else TWINS[name]
+    close(state.server.params, twin(slow, **hparams).params[-1], 1e-8)
+
+
+@pytest.mark.parametrize(("name", "hparams"), VARP_CASES, ids=lambda v: v if isinstance(v, str) else None)
+def test_varp_equals_its_twin(x64, name, hparams):
+    assert_varp_equals_twin(name, hparams)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "prac_fedeba_plus"])
+def test_varp_equals_its_twin_with_unequal_steps(x64, name):
+    hparams = {} if name == "fedavg" else {"tau": 0.5, "alpha": 0.6, "theta": 20.0}
+    assert_varp_equals_twin(name, hparams, epochs=2)
+
+
+def test_full_participation_with_uniform_weights_is_the_plain_server(x64):
+    uniform = {"weighting": "uniform"}
+    varp, sgd = (simulated("fedavg", server, uniform, cohort_size=6)[0] for server in (("varp", 1.0), ("sgd", 1.0)))
+    close(varp.server.params, sgd.server.params, 1e-10)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedeba_plus"])
+def test_the_running_mean_does_not_drift(name):
+    """200 rounds in float32."""
+    state, info = simulated(name, ("varp", 1.0), rounds=200)
+    last, mean = getattr(state.server, "server", state.server).memory  # a method with a memory keeps both
+    assert info["finite"].all()
+    close(mean, jax.tree.map(lambda leaf: np.asarray(leaf, np.float64).mean(0), last), 1e-6)
+
+
+# Laws under a server with a state.
+
+pairs = pytest.mark.parametrize(("name", "server"), itertools.product(("fedavg", "fedeba_plus"), ("varp", "adam")))
+
+
+@pairs
+def test_client_maps_agree(x64, name, server):
+    expected = simulated(name, (server, 0.1), cohort_size=5)
+    for client_map in (maps.chunked(3), maps.sharded(maps.device_mesh())):
+        close(simulated(name, (server, 0.1), cohort_size=5, client_map=client_map), expected, 1e-8)
+
+
+@pairs
+def test_swept_equals_single(x64, name, server):
+    """Over the numbers of the server and the local rate: bit-equal under map, one trace."""
+    problem, traces, rates = tiny(cohort_size=5), [], (jnp.array([0.5, 1.0, 0.1]), jnp.array([0.1, 0.2, 0.3]))
+
+    def make_run(learning_rate, rate):
+        traces.append(name)
+        algorithm = problem.algorithm(name, rate=rate, server=SERVERS[server](learning_rate=learning_rate))
+        return trained(problem, algorithm, rounds=2)
+
+    program = jax.jit(make_run)
+    single = [program(*point) for point in zip(*rates, strict=True)]
+    single = jax.tree.map(lambda *leaves: jnp.stack(leaves), *single)
+    for run_map, tolerance in [(maps.mapped, 0), (jax.vmap, 1e-8)]:
+        traces.clear()
+        close(jax.jit(lambda *p, m=run_map: fedeba_jax.sweep(make_run, p, run_map=m))(*rates), single, tolerance)
+        assert len(traces) == 1
