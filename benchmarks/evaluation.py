@@ -16,7 +16,8 @@ from absl import flags
 from benchmarks.tools import flops, limit, measure
 from benchmarks.tools.work import Work, federation_of, make_round, placement, random_data
 from experiments.command import cli
-from experiments.execution import devices, session
+from experiments.execution import session
+from fedeba_jax import client_map as maps
 from fedeba_jax.data.federation import held_out
 from fedeba_jax.evaluate import score_model
 
@@ -46,7 +47,7 @@ def compile_evaluation(model: str) -> Evaluation:
     test = jax.device_put(held_out(federation_of(data, place)), place)
     made = make_round(work)
     params = jax.device_put(made.model.init(jax.random.key(0)), place)
-    client_map = devices.by_name(devices.choose("auto", "map", 1)[0], "client_map")
+    client_map = maps.by_name(maps.choose("auto", "map", 1)[0], "client_map")
     begun = time.perf_counter()
     score = jax.jit(lambda params, test: score_model(made.model.apply, params, test, client_map=client_map))
     compiled = score.lower(params, test).compile()

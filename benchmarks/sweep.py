@@ -22,7 +22,7 @@ from benchmarks.peers.protocol import Data
 from benchmarks.tools import flops, limit, measure, worker
 from benchmarks.tools.work import Work, compile_round, federation_of, make_round, random_data, several_rounds
 from experiments.command import cli
-from experiments.execution import devices, session
+from experiments.execution import session
 from fedeba_jax import client_map as maps
 from fedeba_jax.hyperparameters import hyperparameters
 
@@ -40,7 +40,7 @@ class Sweep(NamedTuple):
 
 
 def compile_sweep(work: Work, data: Data, settings: int) -> Sweep:
-    client_map, run_map = devices.choose("auto", FLAGS.run_map, settings)
+    client_map, run_map = maps.choose("auto", FLAGS.run_map, settings)
     several = "sharded" in client_map + run_map
     place = maps.replicated(maps.device_mesh()) if several else None
     work = dataclasses.replace(work, client_map=client_map)
@@ -54,7 +54,7 @@ def compile_sweep(work: Work, data: Data, settings: int) -> Sweep:
         made = make_round(dataclasses.replace(work, rate=rate), numbers)
         return several_rounds(made, federation, state, first, count, seed)
 
-    over_runs = devices.by_name(run_map, "run_map")
+    over_runs = maps.by_name(run_map, "run_map")
     state = jax.jit(over_runs(make_round(work).init, in_axes=0), out_shardings=place)(jnp.arange(settings))
     program = jax.jit(over_runs(one, in_axes=(0, 0, None, None, None)), donate_argnums=1, out_shardings=place)
     points = jax.device_put(points, place)

@@ -13,6 +13,7 @@ Arguments are mapped over axis 0 or, with `in_axes` None, shared; `in_axes` has 
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from fedeba_jax import tree
 from fedeba_jax.types import ClientMap
 
 AXIS = "clients"
+NAMES = "auto, vmap, map, chunked(N), sharded or sharded(vmap)"
 WHOLE = PartitionSpec()  # a copy on every device
 Axes = int | Sequence[int | None] | None
 
@@ -158,6 +160,39 @@ def auto(backend: str | None = None) -> ClientMap:
     if (backend or jax.default_backend()) != "cpu":
         return jax.vmap
     return sharded(device_mesh()) if jax.device_count() > 1 else mapped
+
+
+def by_name(name: str, what: str = "client_map") -> ClientMap:
+    """A map from its name; `what` it is of, for the error message."""
+    plain: dict[str, ClientMap] = {"vmap": jax.vmap, "map": mapped}
+    if name in plain:
+        return plain[name]
+    if match := re.fullmatch(r"chunked\(([1-9]\d*)\)", name):
+        return chunked(int(match[1]))
+    if name == "sharded":
+        return sharded(device_mesh())
+    if name == "sharded(vmap)":
+        return sharded(device_mesh(), jax.vmap)
+    raise ValueError(f"{what}={name} is not valid; give {NAMES}")
+
+
+def choose(client_map: str, run_map: str, runs: int) -> tuple[str, str]:
+    """Names of the client and run maps for so many runs, `auto` resolved.
+
+    Only one axis can be sharded. Accelerators take vmap for both. On a CPU whole runs are sharded over
+    the cores if they fill them (no waiting at every exchange); otherwise each run's clients are.
+    """
+    if client_map.startswith("sharded") and run_map.startswith("sharded"):
+        raise ValueError(f"client_map={client_map} and run_map={run_map}: shard one of the two axes only")
+    accelerator = jax.default_backend() != "cpu"
+    devices = jax.device_count()
+    if run_map == "auto":
+        fill = runs % devices == 0 and devices > 1 and not client_map.startswith("sharded")
+        run_map = "vmap" if accelerator else "sharded" if fill else "map"
+    if client_map == "auto":
+        shard = devices > 1 and not run_map.startswith("sharded")
+        client_map = "vmap" if accelerator else "sharded" if shard else "map"
+    return client_map, run_map
 
 
 def _on_each(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any = WHOLE) -> Callable[..., Any]:

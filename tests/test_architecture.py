@@ -17,7 +17,7 @@ LAYERS = [
     ["hyperparameters", "tree", "weights", "solvers", "schedules", "augment"],
     ["objectives", "gradients", "batching", "privacy", "local"],
     ["client_map", "traffic", "cohort", "server", "method", "algorithm"],
-    ["algorithms", "evaluate", "metrics", "sampling"],
+    ["algorithms", "evaluate", "metrics", "sampling", "checkpoint"],
     ["rounds"],
 ]
 ASIDE = {"data", "models"}  # makers of the lowest layer's values: they import it alone, and only edges import them

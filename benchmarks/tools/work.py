@@ -18,7 +18,6 @@ import optax
 import fedeba_jax
 from benchmarks.peers.protocol import Data, Spec
 from benchmarks.tools.parts import PARTS
-from experiments.execution import devices
 from fedeba_jax import client_map as maps
 from fedeba_jax import tree
 from fedeba_jax.data.federation import federate
@@ -113,7 +112,7 @@ def make_round(work: Work, hparams: dict[str, Any] | None = None) -> Round:
     )  # fmt: skip
     make = (fedeba_jax.ALGORITHMS | PARTS)[work.algorithm]
     algorithm = make(local, fedeba_jax.descent(optax.sgd(1.0)), **(hparams or {}))
-    client_map = devices.by_name(devices.choose(work.client_map, "map", 1)[0], "client_map")
+    client_map = maps.by_name(maps.choose(work.client_map, "map", 1)[0], "client_map")
 
     def function(federation: Federation, state: State, t: Any, seed: Any = 1) -> tuple[State, Any]:
         key = jax.random.key(seed)
@@ -133,7 +132,7 @@ def make_round(work: Work, hparams: dict[str, Any] | None = None) -> Round:
 
 def placement(client_map: str) -> Any:
     """Where arrays live: one copy per device for a sharded map, the first device otherwise."""
-    if devices.choose(client_map, "map", 1)[0].startswith("sharded"):
+    if maps.choose(client_map, "map", 1)[0].startswith("sharded"):
         return maps.replicated(maps.device_mesh())
     return jax.sharding.SingleDeviceSharding(jax.devices()[0])
 

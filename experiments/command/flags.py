@@ -8,10 +8,10 @@ from typing import Any
 from absl import flags
 
 from experiments.command.tasks import CHOICES, FIELDS, HELP, OPTIONS, TASKS
+from fedeba_jax.client_map import NAMES as MAPS
 from fedeba_jax.metrics import SHOWN
 
 FLAGS = flags.FLAGS
-MAPS = "auto, vmap, map, chunked(N), sharded or sharded(vmap)"
 flags.DEFINE_list("algorithm", ["fedeba_plus"], "Algorithm, or several where several are compared: fedavg,fedeba_plus.")
 flags.DEFINE_string("task", "fashion_mnist_mlp", f"One of {', '.join(TASKS)}.")
 flags.DEFINE_list("seeds", ["0"], "Seeds, one run for each: 0,1,2 or 0:3.")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from experiments.command.tasks import Task
 from experiments.command.values import Static, Traced, plain, short, split
+from fedeba_jax.data.dealing import Dealing
 
 
 class Seeds(NamedTuple):
@@ -36,6 +37,12 @@ class Run:
     sample_seed: int | None = None
     validation: float = 0.0
     state_dtype: str = "float32"
+
+    @property
+    def dealing(self) -> Dealing:
+        """How the run's data is dealt to its clients."""
+        names = {field.name for field in dataclasses.fields(Dealing)} - {"validation"}
+        return Dealing(**{name: getattr(self.task, name) for name in names}, validation=self.validation)
 
     @property
     def seeds(self) -> Seeds:

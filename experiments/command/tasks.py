@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, get_args
 
 import jax
 
@@ -22,8 +22,7 @@ def _option(field: str, written: str) -> Call:
     return calls.parse(OPTIONS[field], written, f"--{field}")
 
 
-SGD = _option("server", "sgd(1.0)")
-CROSS_ENTROPY = _option("objective", "cross_entropy")
+SGD, CROSS_ENTROPY = _option("server", "sgd(1.0)"), _option("objective", "cross_entropy")
 NO_PRIVACY = _option("privacy", "none")
 
 
@@ -31,29 +30,33 @@ NO_PRIVACY = _option("privacy", "none")
 class Task:
     """Everything about a run that is not the algorithm; each field is also a flag."""
 
-    dataset: str
-    model: str
-    clients: int = 100
-    cohort_size: int = 10
-    steps: int = 10  # K
-    local_epochs: int = 0  # 0: K steps
-    batch_size: int = 50  # B; 0: the whole local set
-    lr: float = Traced(0.1)
-    lr_decay: float = Traced(0.999)
-    server: Call = SGD
-    objective: Call = CROSS_ENTROPY
-    privacy: Call = NO_PRIVACY
-    partition: str = "shards"
-    shards_per_client: int = 2
-    dirichlet: float = 0.1
-    test_split: str = "auto"  # sharded_official for shards, holdout for Dirichlet
-    label_noise: float = 0.0
-    loss_eval: str = "full"
-    rounds: int = 2000
-    eval_every: int = 50
+    dataset: Annotated[str, "data set"]
+    model: Annotated[str, "network"]
+    clients: Annotated[int, "number of clients M"] = 100
+    cohort_size: Annotated[int, "clients sampled in each round, n"] = 10
+    steps: Annotated[int, "local SGD steps K"] = 10
+    local_epochs: Annotated[int, "if not 0: passes over the local data instead of K steps"] = 0
+    batch_size: Annotated[int, "examples of a local step B; 0 is the whole local set"] = 50
+    lr: Annotated[float, "local learning rate of the first round"] = Traced(0.1)
+    lr_decay: Annotated[float, "factor of the local learning rate from round to round; 1 turns it off"] = Traced(0.999)
+    server: Annotated[Call, "how an update becomes the next model"] = SGD
+    objective: Annotated[Call, "what clients minimise"] = CROSS_ENTROPY
+    privacy: Annotated[Call, "what is clipped and noised, for examples or for clients"] = NO_PRIVACY
+    partition: Annotated[str, "how training data is dealt"] = "shards"
+    shards_per_client: Annotated[int, "label shards that each client gets (partition=shards)"] = 2
+    dirichlet: Annotated[float, "concentration of the label mixtures (partition=dirichlet)"] = 0.1
+    test_split: Annotated[str, "the official test set dealt as the training data is, or 20% of each client's own"] = (
+        "auto"
+    )
+    label_noise: Annotated[float, "share of training (and validation) labels that are flipped to another"] = 0.0
+    loss_eval: Annotated[str, "what the losses that weigh clients are measured on"] = "full"
+    rounds: Annotated[int, "rounds T"] = 2000
+    eval_every: Annotated[int, "rounds between evaluations of all clients"] = 50
 
 
-FIELDS: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(Task)}
+_FIELDS = [(field.name, *get_args(field.type)) for field in dataclasses.fields(Task)]
+FIELDS: dict[str, Any] = {name: kind for name, kind, _ in _FIELDS}
+HELP: dict[str, str] = {name: meaning for name, _, meaning in _FIELDS}
 jax.tree_util.register_dataclass(Task, data_fields=list(FIELDS), meta_fields=[])
 
 TASKS = {
@@ -71,29 +74,6 @@ CHOICES = {
     "partition": ("shards", "dirichlet"),
     "test_split": ("auto", "sharded_official", "holdout"),
     "loss_eval": ("full", "last_batch"),
-}
-
-HELP = {
-    "dataset": "data set",
-    "model": "network",
-    "clients": "number of clients M",
-    "cohort_size": "clients sampled in each round, n",
-    "steps": "local SGD steps K",
-    "local_epochs": "if not 0: passes over the local data instead of K steps",
-    "batch_size": "examples of a local step B; 0 is the whole local set",
-    "lr": "local learning rate of the first round",
-    "lr_decay": "factor of the local learning rate from round to round; 1 turns it off",
-    "server": "how an update becomes the next model",
-    "objective": "what clients minimise",
-    "privacy": "what is clipped and noised, for examples or for clients",
-    "partition": "how training data is dealt",
-    "shards_per_client": "label shards that each client gets (partition=shards)",
-    "dirichlet": "concentration of the label mixtures (partition=dirichlet)",
-    "test_split": "the official test set dealt as the training data is, or 20% of each client's own data",
-    "label_noise": "share of training (and validation) labels that are wrong: flipped to another at random",
-    "loss_eval": "what the losses that weigh clients are measured on",
-    "rounds": "rounds T",
-    "eval_every": "rounds between evaluations of all clients",
 }
 
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import jax
 
 from experiments.command.runs import Run, grouped
-from experiments.execution import devices, federations
 from experiments.execution.program import Program, round_number, stack
+from fedeba_jax import client_map as maps
+from fedeba_jax.data.dealing import stack as stack_tables
 from fedeba_jax.data.sources import Dataset
 from fedeba_jax.models import make_model
 from fedeba_jax.rounds import sizes_from
@@ -34,19 +35,17 @@ class Group:
         self.missing = missing
         first = runs[0]
         self.task = first.task
-        self.splits = {
-            run.seeds.data: federations.split(dataset, self.task, seed=run.seeds.data, validation=first.validation)
-            for run in runs
-        }
-        self.pools = federations.pools(dataset, self.task)
+        dealing = first.dealing
+        self.splits = {run.seeds.data: dealing.split(dataset, run.seeds.data) for run in runs}
+        self.pools = dealing.pools(dataset)
         model = make_model(self.task.model, self.task.dataset, dataset.x_train.shape[1:], dataset.num_classes)
         capacity = max(len(rows) for split in self.splits.values() for rows in split.train)
         sizes = sizes_from(model.init, self.task.clients, self.task.cohort_size, capacity)
 
         def set_batch(batch_runs: int) -> None:
-            maps = devices.choose(how.client_map, how.run_map, batch_runs)
+            chosen = maps.choose(how.client_map, how.run_map, batch_runs)
             self.batch_runs = batch_runs
-            self.program = Program(first.parts[1], model, sizes, *maps, first.state_dtype)
+            self.program = Program(first.parts[1], model, sizes, *chosen, first.state_dtype)
             self._compiled: dict[int, Any] = {}
             self._init: Any = None
 
@@ -71,7 +70,7 @@ class Group:
     def stacked(self, runs: Sequence[Run]) -> Any:
         """The runs as a batch of full size; a short one repeats its last run."""
         padded = [*runs, *[runs[-1]] * (self.batch_runs - len(runs))]
-        tables = federations.stack([self.splits[run.seeds.data] for run in padded], list(self.splits.values()))
+        tables = stack_tables([self.splits[run.seeds.data] for run in padded], list(self.splits.values()))
         return stack(padded, tables)
 
     def placed(self, runs: Sequence[Run]) -> tuple[Any, Any]:

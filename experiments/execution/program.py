@@ -17,9 +17,9 @@ from experiments.command.runs import Run
 from experiments.command.tasks import Task
 from experiments.command.values import Call, Static, join
 from experiments.execution import devices
-from experiments.execution.federations import Pools, Tables, assemble
 from fedeba_jax import client_map as maps
 from fedeba_jax import tree
+from fedeba_jax.data.dealing import Pools, Tables, assemble
 from fedeba_jax.evaluate import Scores
 from fedeba_jax.hyperparameters import collaborators
 from fedeba_jax.types import Algorithm, Info, Model, Sizes, State
@@ -73,12 +73,12 @@ class Program:
                 self.algorithm(run), self.model.init, key, sizes=self.sizes, state_dtype=self.state_dtype
             )
 
-        run_map = devices.by_name(self.run_map, "run_map")
+        run_map = maps.by_name(self.run_map)
         return jax.jit(lambda runs: fedeba_jax.sweep(one, (runs,), run_map=run_map), out_shardings=self.placement)
 
     def chunk(self, rounds: int) -> Any:
         """(runs, state, first round, examples) -> state, diagnostics [R, rounds, ...], scores after the last round."""
-        client_map, run_map = devices.by_name(self.client_map, "client_map"), devices.by_name(self.run_map, "run_map")
+        client_map, run_map = maps.by_name(self.client_map), maps.by_name(self.run_map)
 
         def one(run: Runs, state: State, first: jax.Array, pools: Pools) -> tuple[State, Info, Evaluation]:
             train, held_out = assemble(pools, run.tables)

@@ -14,10 +14,12 @@ import jax
 import numpy as np
 
 from experiments.command.runs import Run
-from experiments.execution import checkpoint, federations, folder, rows
+from experiments.execution import folder, rows
 from experiments.execution.batches import Group, How, groups
 from experiments.execution.program import round_number
 from experiments.privacy import statements
+from fedeba_jax import checkpoint
+from fedeba_jax.data.dealing import flipped
 from fedeba_jax.data.sources import Dataset, load
 
 
@@ -157,9 +159,9 @@ def _run_batch(
         before, counters = counters, rows.add(counters, info, start, group.task.cohort_size)
         done += rounds
         over = done >= group.task.rounds or bool(counters.diverged_round[: len(batch)].all())
-        flipped = federations.flipped(pools, runs.tables) if over else None
+        wrong_labels = flipped(pools, runs.tables) if over else None
         evaluated = rows.of_evaluation(
-            batch, runs.tables, scores, counters, done, over=over, origin=origin, flipped=flipped
+            batch, runs.tables, scores, counters, done, over=over, origin=origin, flipped=wrong_labels
         )
         if log_rounds:
             folder.append_rows(out / folder.ROUNDS, rows.of_rounds(batch, info, before.diverged_round, start))

@@ -8,6 +8,7 @@ from experiments.command.runs import Run, varying
 from experiments.execution import devices, folder, runner
 from experiments.execution.batches import How, estimate
 from experiments.execution.progress import Watch
+from fedeba_jax import client_map as maps
 
 
 def set_up() -> None:
@@ -19,7 +20,7 @@ def how(batch_runs: int = 0) -> How:
     """The maps that the flags name, checked."""
     for flag, name in (("client_map", FLAGS.client_map), ("run_map", FLAGS.run_map)):
         if name != "auto":
-            devices.by_name(name, flag)
+            maps.by_name(name, f"--{flag}")
     return How(FLAGS.client_map, FLAGS.run_map, batch_runs)
 
 

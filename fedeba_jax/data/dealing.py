@@ -5,11 +5,11 @@ shape and stacked over the runs. Label noise is a draw of the data seed too: a r
 tables, the true ones stay in the pool, where partitions and test data take theirs.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.command.tasks import Task
 from fedeba_jax.data import noise, partition
 from fedeba_jax.data.federation import flat_list, index_table
 from fedeba_jax.data.sources import Dataset
@@ -56,34 +56,69 @@ class Tables(NamedTuple):
     labels: Any  # [R, N] noisy labels of the training pool; None: without noise
 
 
-def split(dataset: Dataset, task: Task, *, seed: int, validation: float) -> Split:
-    """Deal the data set to the clients, by its true labels, and then flip some of those they train on.
+@dataclasses.dataclass(frozen=True)
+class Dealing:
+    """How a data set is dealt to clients.
 
-    Validation examples are held back from a client's training data and have its noisy labels: who chooses
-    hyper-parameters has no others. Test labels are true, also those of a holdout.
+    Attributes:
+      clients: number of clients M.
+      partition: "shards" (of labels, equally many for each client) or "dirichlet" (label mixtures, unequal sizes).
+      shards_per_client: of partition "shards".
+      dirichlet: concentration of partition "dirichlet".
+      test_split: "sharded_official", the official test set dealt as the training data is, or "holdout", 20 % of each
+        client's own data.
+      label_noise: share of the training (and validation) labels that are flipped to another at random.
+      validation: fraction of each client's training data that is held back and evaluated.
     """
-    if task.partition == "shards":
-        dealt = partition.split_by_shards(
-            dataset.y_train, dataset.y_test,
-            num_clients=task.clients, seed=seed, shards_per_client=task.shards_per_client,
-        )  # fmt: skip
-        train, test = dealt.train, dealt.test
-    else:
-        train = partition.dirichlet(dataset.y_train, num_clients=task.clients, alpha=task.dirichlet, seed=seed)
+
+    clients: int = 100
+    partition: str = "shards"
+    shards_per_client: int = 2
+    dirichlet: float = 0.1
+    test_split: str = "sharded_official"
+    label_noise: float = 0.0
+    validation: float = 0.0
+
+    def split(self, dataset: Dataset, seed: int) -> Split:
+        """Deal the data set to the clients, by its true labels, and then flip some of those they train on.
+
+        Validation examples are held back from a client's training data and have its noisy labels: who chooses
+        hyper-parameters has no others. Test labels are true, also those of a holdout.
+        """
         test = None
-    if task.test_split == "holdout":
-        train, test = partition.holdout(train, fraction=HOLDOUT, seed=seed + 1)
-    elif test is None:
-        test = partition.deal_like(dataset.y_test, dataset.y_train, train)
-    held = None
-    if validation:
-        train, held = partition.holdout(train, fraction=validation, seed=seed + 2)
-    return Split(train, held, test, _noisy_labels(dataset, task, test, seed))
+        if self.partition == "shards":
+            train, test = partition.split_by_shards(
+                dataset.y_train,
+                dataset.y_test,
+                num_clients=self.clients,
+                seed=seed,
+                shards_per_client=self.shards_per_client,
+            )
+        else:
+            train = partition.dirichlet(dataset.y_train, num_clients=self.clients, alpha=self.dirichlet, seed=seed)
+        if self.test_split == "holdout":
+            train, test = partition.holdout(train, fraction=HOLDOUT, seed=seed + 1)
+        elif test is None:
+            test = partition.deal_like(dataset.y_test, dataset.y_train, train)
+        held = None
+        if self.validation:
+            train, held = partition.holdout(train, fraction=self.validation, seed=seed + 2)
+        return Split(train, held, test, self._noisy_labels(dataset, test, seed))
 
+    def pools(self, dataset: Dataset) -> Pools:
+        """The flat examples of the data set."""
+        train = (pack(dataset.x_train), dataset.y_train)
+        return Pools(train, train if self.test_split == "holdout" else (pack(dataset.x_test), dataset.y_test))
 
-def pools(dataset: Dataset, task: Task) -> Pools:
-    train = (pack(dataset.x_train), dataset.y_train)
-    return Pools(train, train if task.test_split == "holdout" else (pack(dataset.x_test), dataset.y_test))
+    def _noisy_labels(self, dataset: Dataset, test: list[np.ndarray], seed: int) -> np.ndarray | None:
+        if not self.label_noise:
+            return None
+        trained = np.arange(len(dataset.y_train))
+        if self.test_split == "holdout":
+            trained = np.setdiff1d(trained, np.concatenate(test))
+        return noise.flip_symmetric(
+            dataset.y_train, rate=self.label_noise, num_classes=dataset.num_classes, seed=seed, rows=trained
+        )
 
 
 def stack(splits: list[Split], like: list[Split] | None = None) -> Tables:
@@ -111,17 +146,6 @@ def assemble(pools: Pools, tables: Tables) -> tuple[Federation, dict[str, HeldOu
 def flipped(pools: Pools, tables: Tables) -> list[int] | None:
     """How many training labels of each run the noise changed; None without noise."""
     return None if tables.labels is None else (tables.labels != pools.train[1]).sum(axis=1).tolist()
-
-
-def _noisy_labels(dataset: Dataset, task: Task, test: list[np.ndarray], seed: int) -> np.ndarray | None:
-    if not task.label_noise:
-        return None
-    trained = np.arange(len(dataset.y_train))
-    if task.test_split == "holdout":
-        trained = np.setdiff1d(trained, np.concatenate(test))
-    return noise.flip_symmetric(
-        dataset.y_train, rate=task.label_noise, num_classes=dataset.num_classes, seed=seed, rows=trained
-    )
 
 
 def _held_out(pool: Pool, owned: Owned) -> HeldOut:
