@@ -30,7 +30,7 @@ SECTIONS = ("Args:", "Returns:", "Raises:", "Attributes:", "Notes:")
 
 def as_rst(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Our docstrings as reStructuredText: names in backticks are code, and no sign of an equation is markup."""
-    made: list[str] = [""] if what in ("attribute", "data", "property") else []  # or a first word would be a type
+    made: list[str] = []
     listed = False  # inside lines that are set in from their paragraph, as the entries of a list are
     for number, line in enumerate(lines):
         text = line.replace("\\", "\\\\")
@@ -51,6 +51,17 @@ def as_rst(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[s
         for i, line in enumerate(made)
     ]
 
+    plain[name] = list(lines)
+
+
+plain: dict[str, list[str]] = {}
+
+
+def without_types(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Undo napoleon where it takes the words before a colon, in the docstring of a constant, for its type."""
+    if what in ("attribute", "data", "property"):
+        lines[:] = plain[name]
+
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
@@ -67,4 +78,5 @@ def skip(app: Any, what: str, name: str, obj: Any, skipped: bool, options: Any) 
 
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", as_rst, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", without_types, priority=600)  # after it
     app.connect("autodoc-skip-member", skip)
