@@ -13,7 +13,7 @@ from absl import flags
 from experiments.command import cli, grids
 from experiments.command import flags as common_flags
 from experiments.execution import session
-from experiments.execution.progress import Bar
+from experiments.execution.progress import Progress
 from experiments.reporting import loading, summary, tables
 from fedeba_jax import ALGORITHMS
 
@@ -37,7 +37,7 @@ def main() -> None:
         FLAGS.algorithm, [{}], task_name=FLAGS.task, changes=common_flags.changes(), seeds=common_flags.seeds()
     )
     out = Path(FLAGS.out)
-    session.run(asked, out, Bar("compare"), only_these=True)
+    session.run(asked, out, Progress(), only_these=True)
     summary.write(out)
     settings = loading.group(loading.load([out]), model=None)
     title = f"{FLAGS.task}, {asked[0].task.rounds} rounds, seeds {', '.join(FLAGS.seeds)}"

@@ -10,7 +10,7 @@ from absl import flags
 from experiments.command import cli, grids
 from experiments.command import flags as common_flags
 from experiments.execution import session
-from experiments.execution.progress import Bar
+from experiments.execution.progress import Progress
 from experiments.reporting import loading, pictures, summary, tables
 from fedeba_jax.metrics import SHOWN
 
@@ -31,7 +31,7 @@ def main() -> None:
         f"{task.dataset}: {task.clients} clients with {task.shards_per_client} label shards each, "
         f"{task.cohort_size} sampled in each round, {task.rounds} rounds, seeds {seeds}"
     )
-    session.run(asked, out, Bar("demo"), only_these=True)
+    session.run(asked, out, Progress(), only_these=True)
     summary.write(out)
     settings = loading.group(loading.load([out]), model=None)
     averaged = summary.most_averaged(settings)

@@ -14,9 +14,9 @@ from absl import flags
 
 from experiments.command import cli, grids
 from experiments.command import flags as common_flags
-from experiments.command.runs import Run, varying
+from experiments.command.runs import Run
 from experiments.execution import runner, session
-from experiments.execution.progress import Best
+from experiments.execution.progress import Progress
 from experiments.reporting import summary
 
 FLAGS = flags.FLAGS
@@ -69,8 +69,8 @@ def main() -> None:
         plan = runner.plan(asked, out, session.how(FLAGS.batch_runs), FLAGS.data_dir)
         print(session.describe(plan, out, in_detail=True, with_cost=True))
         return
-    best = Best(varying(asked), FLAGS.select_on, FLAGS.metric)
-    session.run(asked, out, best, batch_runs=FLAGS.batch_runs, in_detail=True)
+    progress = Progress(FLAGS.select_on, FLAGS.metric)
+    session.run(asked, out, progress, batch_runs=FLAGS.batch_runs, in_detail=True)
     summary.write(out)
     print(f"results: {out}; tables and pictures: python -m experiments.report {out}")
 

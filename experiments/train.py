@@ -17,7 +17,7 @@ from experiments.command import flags as common_flags
 from experiments.command.runs import Run
 from experiments.command.tasks import OPTIONS, TASKS
 from experiments.execution import session
-from experiments.execution.progress import Bar
+from experiments.execution.progress import Progress
 from experiments.reporting import pictures, summary
 from experiments.reporting.loading import Setting
 
@@ -57,7 +57,7 @@ def main() -> None:
     session.set_up()
     asked = runs()
     out = Path(FLAGS.out or folder(asked[0]))
-    session.run(asked, out, Bar(asked[0].algorithm), log_rounds=True, only_these=True)
+    session.run(asked, out, Progress(), log_rounds=True, only_these=True)
     summary.write(out)
     title = f"{FLAGS.task}, seeds {', '.join(FLAGS.seeds)}"
     settings = summary.show(out, title=title)

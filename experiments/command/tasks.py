@@ -45,7 +45,7 @@ class Task:
     partition: Annotated[str, "how training data is dealt"] = "shards"
     shards_per_client: Annotated[int, "label shards that each client gets (partition=shards)"] = 2
     dirichlet: Annotated[float, "concentration of the label mixtures (partition=dirichlet)"] = 0.1
-    test_split: Annotated[str, "the official test set dealt as the training data is, or 20% of each client's own"] = (
+    test_split: Annotated[str, "the official test set, dealt like the training data, or 20% of each client's own"] = (
         "auto"
     )
     label_noise: Annotated[float, "share of training (and validation) labels that are flipped to another"] = 0.0

@@ -7,7 +7,7 @@ from experiments.command.flags import FLAGS
 from experiments.command.runs import Run, varying
 from experiments.execution import devices, folder, runner
 from experiments.execution.batches import How, estimate
-from experiments.execution.progress import Watch
+from experiments.execution.progress import Progress
 from fedeba_jax import client_map as maps
 
 
@@ -27,7 +27,7 @@ def how(batch_runs: int = 0) -> How:
 def run(
     runs: Sequence[Run],
     out: Path,
-    watch: Watch,
+    progress: Progress,
     *,
     batch_runs: int = 0,
     log_rounds: bool = False,
@@ -39,10 +39,10 @@ def run(
     def tell(event: runner.Plan | runner.Chunk) -> None:
         if isinstance(event, runner.Plan):
             print(describe(event, out, in_detail=in_detail), flush=True)
-        watch(event)
+        progress(event)
 
     try:
-        with watch:
+        with progress:
             runner.execute(
                 runs,
                 out,
