@@ -1,5 +1,7 @@
 """Two host devices, so that every run of the suite shards; compiled programs are kept between runs.
 
+Arrays of different rank do not meet by accident: who wants [n] beside [m, n] says so by [None].
+
 The suite is bound by compilation, not by arithmetic, so LLVM optimises little here. Set XLA_FLAGS
 (to "", for instance) to test what users run.
 """
@@ -21,6 +23,7 @@ from tests.support.tiny_set import spec_of
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_compilation_cache_dir", os.path.join(tempfile.gettempdir(), f"fedeba_jax_tests_{os.getuid()}"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def x64():
 
 @pytest.fixture
 def arrays():
-    """Nine images and their labels; `tests.tiny_set` writes them as files."""
+    """Nine images and their labels; `tests.support.tiny_set` writes them as files."""
     rng = np.random.default_rng(0)
     return {
         "x_train": rng.integers(0, 256, (6, 4, 5, 1), np.uint8),
@@ -53,17 +56,25 @@ def data_dir(arrays, tmp_path, monkeypatch):
     return tmp_path / "data"
 
 
-# Modules whose tests share runs or programs.
-SHARING = ("test_experiments", "test_sweep", "test_simulate", "test_noise", "test_both_ways", "test_personal_methods")
+LAWS = "tests.fedeba_jax.algorithms.test_laws"
+SHARING = (  # modules whose tests share runs or programs; others say so by a mark of their own
+    "tests.fedeba_jax.algorithms.test_personal_methods",
+    "tests.fedeba_jax.test_rounds",
+    "tests.fedeba_jax.test_sampling",
+    "tests.fedeba_jax.test_server_runs",
+    "tests.experiments.test_train",
+    "tests.experiments.test_sweep",
+    "tests.experiments.test_both_ways",
+)
 
 
 def pytest_collection_modifyitems(items):
     """Tests that share compiled programs go to one worker (`--dist=loadgroup`): laws by algorithm, others by file."""
     for item in items:
-        module = item.module.__name__.rpartition(".")[2]
-        if module == "test_algorithm_laws":
+        module = item.module.__name__
+        if module == LAWS:
             item.add_marker(pytest.mark.xdist_group(item.callspec.params["name"]))
-        elif module in SHARING:
+        elif module in SHARING and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(module))
 
 

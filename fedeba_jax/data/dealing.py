@@ -145,7 +145,7 @@ def assemble(pools: Pools, tables: Tables) -> tuple[Federation, dict[str, HeldOu
 
 def flipped(pools: Pools, tables: Tables) -> list[int] | None:
     """How many training labels of each run the noise changed; None without noise."""
-    return None if tables.labels is None else (tables.labels != pools.train[1]).sum(axis=1).tolist()
+    return None if tables.labels is None else (tables.labels != pools.train[1][None]).sum(axis=1).tolist()
 
 
 def _held_out(pool: Pool, owned: Owned) -> HeldOut:

@@ -138,7 +138,7 @@ def test_one_client_moves_the_sum_by_no_more_than_the_sensitivity(x64, name, cha
 
     def cohort(key):
         kinds = jax.random.split(key, 5)
-        aligned = jnp.ones((n, dimension)) * jnp.sign(jax.random.normal(kinds[0], (dimension,)))
+        aligned = jnp.ones((n, dimension)) * jnp.sign(jax.random.normal(kinds[0], (1, dimension)))
         deltas = jnp.where(jax.random.bernoulli(kinds[1]), aligned, 2 * jax.random.normal(kinds[2], (n, dimension)))
         extreme = jnp.where(jax.random.bernoulli(kinds[3], 0.3, (n,)), loss_clip, 0.0)
         losses = jnp.where(

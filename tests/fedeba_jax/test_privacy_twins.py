@@ -158,7 +158,7 @@ def test_padding_contributes_nothing(x64):
     """Entries of the index beyond a client's count may point anywhere."""
     problem = tiny()
     federation = problem.federation
-    beyond = jnp.arange(federation.rows.shape[1]) >= federation.num_examples[:, None]
+    beyond = jnp.arange(federation.rows.shape[1])[None] >= federation.num_examples[:, None]
     moved = federation._replace(rows=jnp.where(beyond, 17, federation.rows))
     results = []
     for data in (federation, moved):

@@ -275,7 +275,10 @@ WEIGHTS = jnp.array([0.5, 0.5])
 
 
 def private_cohort():
-    return types.SimpleNamespace(id=jnp.arange(2), size=2, round=0, key=jax.random.key(9), sum=tree.weighted_sum)
+    examples = jnp.ones(2, int)
+    return types.SimpleNamespace(
+        id=jnp.arange(2), size=2, round=0, num_examples=examples, key=jax.random.key(9), sum=tree.weighted_sum
+    )
 
 
 def test_a_client_private_server_refuses_weights_without_a_known_bound():
