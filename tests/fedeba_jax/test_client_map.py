@@ -147,3 +147,25 @@ def test_cpus_take_a_shard_a_device(monkeypatch):
     monkeypatch.setattr(jax, "device_count", lambda: 1)
     assert maps.auto("cpu") is maps.mapped
     assert maps.auto() is maps.mapped  # the suite's backend is a CPU
+
+
+def test_maps_are_chosen_by_what_fills_the_cores():
+    assert maps.choose("auto", "auto", 1) == ("sharded", "map")
+    assert maps.choose("auto", "auto", 4) == ("map", "sharded")
+    assert maps.choose("auto", "auto", 3) == ("sharded", "map")
+    assert maps.choose("vmap", "auto", 2) == ("vmap", "sharded")
+    assert maps.choose("sharded", "auto", 2) == ("sharded", "map")
+    with pytest.raises(ValueError, match="shard one of the two axes"):
+        maps.choose("sharded", "sharded(vmap)", 2)
+
+
+@pytest.mark.parametrize("name", ["vmap", "map", "chunked(2)", "sharded", "sharded(vmap)"])
+def test_a_map_by_its_name_maps(name):
+    rows = jnp.arange(5.0)
+    np.testing.assert_array_equal(maps.by_name(name)(lambda x: 2 * x)(rows), 2 * rows)
+
+
+@pytest.mark.parametrize("name", ["fast", "chunked", "chunked(0)", "chunked(-1)", "sharded(map)"])
+def test_a_name_of_no_map_is_told(name):
+    with pytest.raises(ValueError, match=r"--client_map=.* is not valid; give auto, vmap, map, chunked\(N\)"):
+        maps.by_name(name, "--client_map")

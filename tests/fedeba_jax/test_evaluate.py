@@ -7,7 +7,7 @@ import pytest
 
 from fedeba_jax import client_map as maps
 from fedeba_jax.algorithm import alone
-from fedeba_jax.evaluate import score_model, score_personal
+from fedeba_jax.evaluate import score, score_model, score_personal
 from fedeba_jax.types import Mixture, State
 from tests.support.problems import COUNTS, tiny
 
@@ -81,3 +81,15 @@ def test_a_mixture_predicts_the_mean_of_its_models_probabilities(client_map):
         return (1 - i / 5) * probabilities(PARAMS[0], x) + i / 5 * probabilities(PARAMS[1], x)
 
     close(scores, by_hand(probability))
+
+
+def test_scores_of_several_sets_are_by_the_name_of_the_set_first():
+    algorithm, key = PROBLEM.algorithm("ditto"), jax.random.key(1)
+    state = algorithm.init(key, PROBLEM.model.init, PROBLEM.sizes)
+    arguments = {"apply": PROBLEM.model.apply, "client_map": maps.mapped}
+    alone_ = score(algorithm, state, PROBLEM.test, **arguments)
+    assert set(alone_) == {"global", "personal"}
+    both = score(algorithm, state, {"test": PROBLEM.test, "validation": PROBLEM.test}, **arguments)
+    assert set(both) == {"test", "validation"}
+    for scores in both.values():
+        jax.tree.map(np.testing.assert_array_equal, scores, alone_)

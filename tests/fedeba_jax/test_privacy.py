@@ -80,6 +80,21 @@ def test_the_most_that_entropy_based_weights_give(loss_clip, tau, most):
     assert float(weights.entropy_cap(1, tau, loss_clip)) == 1.0
 
 
+def test_the_most_that_limits_allow_is_the_smaller_of_two_bounds():
+    """kappa / n, at most 1; by entropy no more than losses in [0, B] make possible."""
+    limits = privacy.Limits(1.0, 1.0, 2.0)
+    assert float(limits.most_weight(10)) == pytest.approx(0.2)
+    assert float(limits.most_weight(1)) == 1.0
+    assert float(limits.most_weight(10, 0.1)) == pytest.approx(0.2)  # losses alone would allow 0.9996
+    assert float(limits.most_weight(10, 5.0)) == pytest.approx(float(weights.entropy_cap(10, 5.0, 1.0)))
+    assert float(limits.most_weight(10, 5.0)) < 0.2
+
+
+def test_a_temperature_that_follows_from_the_losses_has_no_known_largest_weight():
+    with pytest.raises(ValueError, match="no largest weight is known; give a number"):
+        privacy.Limits(1.0, 1.0, 2.0).most_weight(10, weights.solve(1.2))
+
+
 def test_capped_weights_are_those_of_bisection(x64):
     rng = np.random.default_rng(0)
     rule = jax.jit(lambda losses, tau, cap: weights.entropy_based(losses, tau, cap=cap))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedeba_jax.weights import by_examples, entropy, entropy_based, fairness_angle, uniform
+from fedeba_jax.weights import by_examples, entropy, entropy_based, fairness_angle, is_open, softmax, uniform
 
 LOSSES = np.array([0.5, 1.0, 2.0])
 GOLDEN = {1.0: (0.14024438, 0.23122390, 0.62853172), 10.0: (0.31122540, 0.32718227, 0.36159233)}
@@ -116,6 +116,25 @@ def test_the_angle_ignores_scale_and_order(losses, scale, order):
     angle = fairness_angle(losses)
     np.testing.assert_allclose(fairness_angle(np.float32(scale) * losses[np.array(order)]), angle, atol=1e-3)
     assert 0 <= angle <= 90
+
+
+@pytest.mark.parametrize(
+    ("angle", "theta", "opens", "blindly"),
+    [(10.0, 5.0, True, True), (10.0, 10.0, False, True), (0.0, 0.0, False, True), (89.0, 90.0, False, False),
+     (10.0, 180.0, False, False), (10.0, 89.9, False, True)],
+)  # fmt: skip
+def test_the_gate_opens_above_its_angle_and_a_blind_one_by_theta_alone(angle, theta, opens, blindly):
+    assert bool(is_open(jnp.asarray(angle), theta)) == opens
+    for whatever in (0.0, angle, 90.0):
+        assert bool(is_open(jnp.asarray(whatever), theta, blind=True)) == blindly
+    assert bool(jax.jit(lambda a, t: is_open(a, t, blind=True))(angle, theta)) == blindly
+
+
+def test_softmax_with_a_prior(x64):
+    prior = np.array([0.1, 0.3, 0.6])
+    unnormalised = prior * np.exp(LOSSES)
+    np.testing.assert_allclose(softmax(LOSSES, prior), unnormalised / unnormalised.sum(), rtol=1e-12)
+    np.testing.assert_allclose(softmax(LOSSES), entropy_based(LOSSES, 1.0), rtol=1e-12)
 
 
 def test_entropy_by_hand():
