@@ -1,0 +1,74 @@
+"""A batch of runs as compiled programs: compiled once, and the same results however runs are batched."""
+
+import numpy as np
+import pytest
+
+from experiments.execution import folder
+from fedeba_jax import ALGORITHMS
+from tests.support.runs import compilations, execute, final_rows, make
+
+pytestmark = pytest.mark.xdist_group("program")
+
+
+def test_a_run_compiles_its_chunk_once(tmp_path):
+    with compilations() as compiled:
+        execute(make("fedavg", rounds=4), tmp_path)
+    assert len(compiled) == 1
+
+
+def test_a_last_chunk_that_is_shorter_is_a_program_of_its_own(tmp_path):
+    with compilations() as compiled:
+        rows = execute(make("fedavg", rounds=5, eval_every=2), tmp_path)
+    assert [row["round"] for row in rows] == [2, 4, 5]
+    assert len(compiled) == 2
+
+
+def test_separate_seeds_change_separate_things(tmp_path):
+    """As one batch: they are what the runs of a program may differ in."""
+    given = [{}, {"init_seed": 5}, {"sample_seed": 5}, {"data_seed": 5}]
+    runs = [run for changes in given for run in make("fedavg", **changes)]
+    rows = execute(runs, tmp_path, log_rounds=True)
+    rounds = folder.read_rows(tmp_path / "rounds.jsonl")
+    cohorts = [[row["cohort"] for row in rounds if row["run"] == run.id] for run in runs]
+    losses = [next(row["loss"] for row in rows if row["run"] == run.id) for run in runs]
+    base, init, sample, data = range(4)
+    assert cohorts[init] == cohorts[base]
+    assert losses[init] != losses[base]
+    assert cohorts[sample] != cohorts[base]
+    assert cohorts[data] == cohorts[base]
+    assert losses[data] != losses[base]
+
+
+@pytest.mark.parametrize("algorithm", ["fedeba_plus", "fedavg"])
+def test_swept_equals_trained_to_the_bit(algorithm, tmp_path):
+    runs = make(algorithm, grid=("lr=0.05,0.1",), seeds=(3, 4))
+    rows = execute(runs, tmp_path / "sweep", batch_runs=2, run_map="map", client_map="map")
+    for i, run in enumerate(runs):
+        trained = execute([run], tmp_path / str(i), client_map="map", log_rounds=True, only_these=True)
+        assert trained == [row for row in rows if row["run"] == run.id]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_trains(name, tmp_path):
+    rows = execute(make(name, rounds=1), tmp_path)
+    assert {"global", "personal"} & {row["model"] for row in rows}
+    assert all(0 <= row["mean"] <= 100 for row in rows)
+    assert {row["status"] for row in rows} == {"ok"}
+
+
+def test_ragged_clients_and_local_epochs_train(tmp_path):
+    runs = make("prac_fedeba_plus", partition="dirichlet", local_epochs=1, rounds=1)
+    (row,) = execute(runs, tmp_path)
+    assert row["settings"]["test_split"] == "holdout"
+    assert row["status"] == "ok"
+
+
+def test_a_sweep_over_noise_is_one_program_and_each_run_states_its_privacy(tmp_path):
+    runs = make("fedeba", grid=("privacy=client(0),client(2),client(10, clip=0.5)",))
+    with compilations() as compiled:
+        rows = final_rows(execute(runs, tmp_path))
+    assert len(compiled) <= 1
+    assert [row["privacy"]["guarantee"] for row in rows] == [False, True, True]
+    assert rows[1]["privacy"]["epsilon"] > rows[2]["privacy"]["epsilon"] > 0
+    assert len({row["mean"] for row in rows}) == 3
+    assert np.isfinite([row["loss"] for row in rows]).all()
