@@ -42,7 +42,7 @@ def what_goes_with_what() -> str:
                 f"[`{name}`](#{name})",
                 ", ".join(f"`{mode}`" for mode in declaration.privacy) or "none",
                 "yes" if declaration.weighted_sum else "no",
-                " and ".join(evaluated(name)),
+                ", ".join(evaluated(name)),
                 everyone or "no",
                 link(factory, "../"),
             )

@@ -44,7 +44,7 @@ algorithms = {"fedavg": fedeba_jax.fedavg(local, server), "rank_weights": rank_w
 
 def run(algorithm, train, test, key):
     return fedeba_jax.simulate(
-        algorithm, train, model.init, key, sizes=sizes, rounds=40, eval_every=20, test=test, apply=model.apply
+        algorithm, train, model.init, key, sizes=sizes, rounds=30, eval_every=15, test=test, apply=model.apply
     )
 
 

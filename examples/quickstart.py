@@ -19,7 +19,7 @@ algorithms = {"fedavg": fedeba_jax.fedavg(local, server), "fedeba_plus": fedeba_
 
 def run(algorithm, train, test, key):
     return fedeba_jax.simulate(
-        algorithm, train, model.init, key, sizes=sizes, rounds=60, eval_every=20, test=test, apply=model.apply
+        algorithm, train, model.init, key, sizes=sizes, rounds=40, eval_every=20, test=test, apply=model.apply
     )
 
 

@@ -36,8 +36,8 @@ def make_run(tau, seed, train, test):
         model.init,
         jax.random.key(seed),
         sizes=sizes,
-        rounds=30,
-        eval_every=15,
+        rounds=20,
+        eval_every=10,
         test=test,
         apply=model.apply,
     )
