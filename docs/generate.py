@@ -1,6 +1,6 @@
 """Writes the parts of README.md, docs/methods.md and docs/api.md that follow from the registry of algorithms.
 
-Run it after a method was added or changed: .venv/bin/python docs/generate.py
+Run it after a method was added or changed: .venv/bin/python -m docs.generate
 A test fails if the committed text is not what this script writes.
 """
 
@@ -106,8 +106,8 @@ def paper(factory: Any) -> str:
 
 
 def link(factory: Any, up: str) -> str:
-    path = Path(inspect.getfile(inspect.unwrap(factory))).relative_to(ROOT)
-    return f"[{path.name}]({up}{path})"
+    path = inspect.getmodule(factory).__name__.replace(".", "/") + ".py"
+    return f"[{Path(path).name}]({up}{path})"
 
 
 def arguments(doc: str) -> dict[str, str]:

@@ -71,7 +71,7 @@ def test_generated_parts_are_up_to_date():
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
     for file in generate.PARTS:
-        assert generate.updated(file) == (ROOT / file).read_text(), f"{file}: run .venv/bin/python docs/generate.py"
+        assert generate.updated(file) == (ROOT / file).read_text(), f"{file}: run .venv/bin/python -m docs.generate"
 
 
 def listed(mark):
