@@ -125,18 +125,19 @@ class Progress:
         return over
 
     def _figures(self) -> str:
-        if not self._latest:
+        ranked = self._ranked()  # at once: the thread of `Lines` asks while rows come in
+        if not ranked:
             return ""
         if self._several:
-            return f"; best {self._split} {self._metric}: {self._label(*self._ranked()[0])}"
-        rows = [row for _, row in self._latest.values()]
+            return f"; best {self._split} {self._metric}: {self._label(*ranked[0])}"
+        rows = [row for _, row in ranked]
         mean, variance = (np.mean([row[name] for row in rows]) for name in ("mean", "variance"))
         whose = "" if rows[0]["model"] == "global" else f"{rows[0]['model']} "
         return f"  {whose}acc {mean:.2f} %  var {variance:.1f}"
 
     def _ranked(self) -> list[tuple[Run, dict[str, Any]]]:
         sign = -1 if MEASURES[self._metric].higher_is_better else 1
-        return sorted(self._latest.values(), key=lambda item: sign * item[1][self._metric])[:MOST]
+        return sorted(self._latest.values(), key=lambda item: sign * item[1][self._metric])
 
     def _label(self, run: Run, row: dict[str, Any]) -> str:
         whose = "" if row["model"] == "global" else f" ({row['model']})"
@@ -149,7 +150,7 @@ class Progress:
         table = Table(title=f"best runs so far, by {self._split} {self._metric}", title_justify="left")
         for name in ("run", "round", *(MEASURES[key].title for key in SHOWN)):
             table.add_column(name, justify="left" if name == "run" else "right")
-        for run, row in self._ranked():
+        for run, row in self._ranked()[:MOST]:
             figures = (f"{row[key]:.{MEASURES[key].digits}f}" for key in SHOWN)
             table.add_row(self._label(run, row), str(row["round"]), *figures)
         return Group(table, bar, self.status())

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.execution import folder
+from experiments.reporting import loading, page
 from fedeba_jax import ALGORITHMS
 from tests.support.runs import compilations, execute, final_rows, make
 
@@ -72,3 +73,9 @@ def test_a_sweep_over_noise_is_one_program_and_each_run_states_its_privacy(tmp_p
     assert rows[1]["privacy"]["epsilon"] > rows[2]["privacy"]["epsilon"] > 0
     assert len({row["mean"] for row in rows}) == 3
     assert np.isfinite([row["loss"] for row in rows]).all()
+    lines = page.privacy(loading.group(loading.load([tmp_path])))
+    assert [line.partition(":")[0] for line in lines] == [
+        "privacy of fedeba privacy=client(0.0)",
+        "privacy of fedeba privacy=client(2.0)",
+        "privacy of fedeba privacy=client(10.0, clip=0.5)",
+    ]
