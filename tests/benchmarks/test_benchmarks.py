@@ -2,7 +2,6 @@
 
 import json
 import re
-import types
 
 import jax
 import numpy as np
@@ -10,23 +9,12 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from benchmarks import (
-    algorithms,
-    check,
-    evaluation,
-    flops,
-    limit,
-    measure,
-    overhead,
-    products,
-    round_throughput,
-    scaling,
-    sweep,
-    worker,
-)
+from benchmarks import algorithms, check, evaluation, overhead, products, round_throughput, scaling, sweep
 from benchmarks.peers import protocol
+from benchmarks.tools import flops, limit, measure, worker
 from benchmarks.tools.work import Work, compile_round, random_data
-from experiments import cli
+from experiments.command import cli
+from experiments.execution import session
 
 TINY = {"cohort": 2, "steps": 1, "batch": 5, "clients": 4}
 
@@ -37,8 +25,7 @@ def short_runs(monkeypatch):
     flags.FLAGS(["test"])
     monkeypatch.setattr(measure, "PAUSE", 0)
     monkeypatch.setattr(limit, "SIZE", 64)
-    for module in (algorithms, evaluation, overhead, products, round_throughput, scaling, sweep):
-        monkeypatch.setattr(module, "common_flags", types.SimpleNamespace(set_up_devices=lambda: None))
+    monkeypatch.setattr(session, "set_up", lambda: None)
     with flagsaver.flagsaver(repeats=1, seconds=0.0, models=["mlp"], peers=["none"]):
         yield
 
