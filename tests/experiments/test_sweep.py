@@ -12,7 +12,7 @@ from experiments import sweep
 from experiments.execution import folder, session
 from tests.support.runs import MINI, TINY_FLAGS, compilations, start
 
-pytestmark = [pytest.mark.xdist_group("sweep"), pytest.mark.usefixtures("parsed_flags")]
+pytestmark = pytest.mark.usefixtures("parsed_flags")
 
 BAD = [
     (["--grid=tau="], "--grid=tau= is not NAME=VALUE"),

@@ -143,7 +143,7 @@ def test_accelerators_take_vmap(backend):
 
 
 def test_cpus_take_a_shard_a_device(monkeypatch):
-    assert maps.auto("cpu").shards == jax.device_count()
+    assert maps.auto("cpu").mesh.devices.size == jax.device_count()
     monkeypatch.setattr(jax, "device_count", lambda: 1)
     assert maps.auto("cpu") is maps.mapped
     assert maps.auto() is maps.mapped  # the suite's backend is a CPU

@@ -3,22 +3,17 @@
 import signal
 
 import pytest
-from absl import flags
 
 from experiments.command import cli
 from experiments.command.flags import FLAGS
 from tests.support.runs import MINI
 
+pytestmark = pytest.mark.usefixtures("parsed_flags")
 BAD_LINES = [
     ("--aplha=1", "'--aplha=1' is not a flag; write --NAME=VALUE"),
     ("rounds=3", "'rounds=3' is not a flag; write --NAME=VALUE (--rounds?)"),
     ("--rounds=many", "--rounds=many is not valid"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def parsed_flags():
-    flags.FLAGS(["test"])
 
 
 @pytest.mark.parametrize(("line", "message"), BAD_LINES)

@@ -1,17 +1,13 @@
 """Flags that binaries share."""
 
 import pytest
-from absl import flags
 from absl.testing import flagsaver
 
 from experiments.command import flags as common_flags
 from experiments.command.flags import FLAGS
 from experiments.command.tasks import FIELDS
 
-
-@pytest.fixture(scope="module", autouse=True)
-def parsed_flags():
-    flags.FLAGS(["test"])
+pytestmark = pytest.mark.usefixtures("parsed_flags")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ from experiments.execution.batches import How
 from fedeba_jax.data.sources import load
 from tests.support.runs import execute, make
 
-pytestmark = pytest.mark.xdist_group("batches")
-
 
 def test_batches_fill_the_cores_and_waste_least():
     assert batches.batch_size(200, 2) == 10

@@ -8,8 +8,6 @@ from experiments.reporting import loading, page
 from fedeba_jax import ALGORITHMS
 from tests.support.runs import compilations, execute, final_rows, make
 
-pytestmark = pytest.mark.xdist_group("program")
-
 
 def test_a_run_compiles_its_chunk_once(tmp_path):
     with compilations() as compiled:

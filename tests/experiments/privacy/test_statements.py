@@ -15,7 +15,7 @@ from experiments.privacy import accounting, statements
 from experiments.reporting import loading, page, summary
 from tests.support.runs import MINI, execute, final_rows, make
 
-pytestmark = [pytest.mark.xdist_group("statements"), pytest.mark.usefixtures("parsed_flags")]
+pytestmark = pytest.mark.usefixtures("parsed_flags")
 
 
 def four_digits(value):
