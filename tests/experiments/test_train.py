@@ -211,16 +211,18 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path):
     assert binary("experiments.train", *arguments(whole, cache, rounds)).returncode == 0  # compiles
     begun = time.monotonic()
     assert binary("experiments.train", *arguments(tmp_path / "timed", cache, rounds)).returncode == 0
-    duration, kills, rng = time.monotonic() - begun, 0, random.Random(0)
+    duration, kills, tries, rng = time.monotonic() - begun, 0, 0, random.Random(0)
     assert contents(tmp_path / "timed") == contents(whole)
     while kills < 20:
-        out = tmp_path / f"killed{kills}"
+        out = tmp_path / f"killed{tries}"
+        tries += 1
         for _ in range(4):
             process = start("experiments.train", *arguments(out, cache, rounds))
-            time.sleep(rng.uniform(0.1, 1) * duration)
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-                kills += 1
+            time.sleep(rng.uniform(0.1, 0.9) * duration)
+            if process.poll() is not None:  # the machine is faster now: this one came to its end
+                break
+            process.send_signal(signal.SIGKILL)
+            kills += 1
             process.communicate()
         assert binary("experiments.train", *arguments(out, cache, rounds)).returncode == 0
         assert contents(out) == contents(whole)
