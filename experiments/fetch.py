@@ -7,7 +7,7 @@ Needs no root. A second run only checks the cache.
 from absl import flags
 
 from experiments.command import cli
-from experiments.command import flags as _  # noqa: F401  (defines the flags)
+from experiments.command import flags as common_flags  # noqa: F401  (defines the flags)
 from fedeba_jax.data import sources
 
 FLAGS = flags.FLAGS

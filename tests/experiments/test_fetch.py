@@ -4,6 +4,7 @@ import pytest
 from absl.testing import flagsaver
 
 from experiments import fetch
+from tests.support.runs import binary
 from tests.support.tiny_set import break_file, write_idx
 
 pytestmark = pytest.mark.usefixtures("parsed_flags")
@@ -41,3 +42,19 @@ def test_the_embedded_set_needs_no_fetching(capsys):
     with flagsaver.flagsaver(dataset="fashion_mnist_mini"):
         fetch.main()
     assert "fashion_mnist_mini: train: 10000 images [28, 28, 1]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "out", "err"),
+    [
+        (["--dataset=fashion_mnist_mini"], 0, "ok, 10 classes, source: embedded", ""),
+        (["--dataset=imagenet"], 2, "", "error: unknown dataset 'imagenet'"),
+        ([], 2, "", "error: --dataset is not set"),
+    ],
+)
+def test_the_fetch_binary(arguments, code, out, err):
+    done = binary("experiments.fetch", *arguments)
+    assert done.returncode == code, done.stderr
+    assert out in done.stdout
+    assert err in done.stderr
+    assert len(done.stderr.splitlines()) == (code != 0)

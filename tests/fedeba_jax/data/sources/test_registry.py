@@ -1,9 +1,6 @@
 """Data sets by name: every source gives the same checked arrays, in one order of trying."""
 
 import hashlib
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,7 +105,7 @@ def test_unknown_names_list_the_known():
         sources.load("imagenet")
 
 
-# The registry and the binary.
+# The registry.
 
 
 @pytest.mark.parametrize("name", ["fashion_mnist", "mnist", "cifar10", "fashion_mnist_mini"])
@@ -123,24 +120,3 @@ def test_the_registry_is_whole(name):
         "cifar10": (50000, 10000),
         "fashion_mnist_mini": (10000, 2000),
     }[name]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "out", "err"),
-    [
-        (["--dataset=fashion_mnist_mini"], 0, "ok, 10 classes, source: embedded", ""),
-        (["--dataset=imagenet"], 2, "", "error: unknown dataset 'imagenet'"),
-        ([], 2, "", "error: --dataset is not set"),
-    ],
-)
-def test_the_fetch_binary(arguments, code, out, err):
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments.fetch", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[4],
-    )
-    assert done.returncode == code, done.stderr
-    assert out in done.stdout
-    assert err in done.stderr
-    assert len(done.stderr.splitlines()) == (code != 0)
