@@ -43,7 +43,7 @@ def bowls(name, centres, *, rate, steps, state, rounds=1, **hparams):
     federation = federate(centres, np.zeros(len(centres), int), list(np.arange(len(centres))[:, None]))
 
     def distance(params, batch, key, round_, train):
-        return masked_mean(0.5 * ((params - batch.x) ** 2).sum(-1), batch.mask)
+        return masked_mean(0.5 * ((params[None] - batch.x) ** 2).sum(-1), batch.mask)
 
     local = fedeba_jax.LocalTraining(objective=distance, learning_rate=rate, steps=steps)
     server = fedeba_jax.descent(optax.sgd(1.0))
@@ -292,7 +292,7 @@ def test_lp_proj_can_train_those_outside_the_cohort(train_all):
     state, info, _ = rounds("lp_proj", cohort_size=1, **LP, train_all=train_all)
     assert info["cohort"].shape == (3, 1)
     start = tiny().model.init(jax.random.key(3))
-    moved = abs(state.clients[0][0] - start[0][0]).max((1, 2)) > 0
+    moved = abs(state.clients[0][0] - start[0][0][None]).max((1, 2)) > 0
     assert set(np.flatnonzero(moved)) == (set(range(6)) if train_all else set(info["cohort"].ravel().tolist()))
 
 

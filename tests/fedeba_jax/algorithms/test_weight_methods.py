@@ -263,7 +263,7 @@ def knowing(cohorts, **hparams):
 
     local = fedeba_jax.LocalTraining(
         objective, learning_rate=1.0, steps=1, batch_size=3,
-        apply=lambda v, x: jnp.where((v >= x).astype(int) == jnp.arange(2), 1.0, 0.0),
+        apply=lambda v, x: jnp.where((v >= x).astype(int) == jnp.arange(2)[None], 1.0, 0.0),
     )  # fmt: skip
     sizes, key = Sizes(3, len(cohorts[0]), 3, 1), jax.random.key(0)
     algorithm = fedeba_jax.ALGORITHMS["fedwavg"](local, fedeba_jax.descent(optax.sgd(1.0)), **hparams)
