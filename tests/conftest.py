@@ -62,9 +62,6 @@ SHARING = (  # modules whose tests share runs or programs; others say so by a ma
     "tests.fedeba_jax.test_rounds",
     "tests.fedeba_jax.test_sampling",
     "tests.fedeba_jax.test_server_runs",
-    "tests.experiments.test_train",
-    "tests.experiments.test_sweep",
-    "tests.experiments.test_both_ways",
 )
 
 
