@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from experiments.execution.folder import MARK, OLD
 from experiments.reporting import pictures, tables
 from experiments.reporting.loading import LAST, Series, Setting, group, load
 from experiments.reporting.pictures import Skipped, View
@@ -11,7 +12,6 @@ from experiments.reporting.selection import choose
 
 MADE = ("report.md", "settings.csv", "settings.tex", "chosen.csv", "chosen.tex",
         "heat_*.png", "plane.png", "curves.png", "clients.png", "gates.png")  # fmt: skip
-RUN_FILES = ("experiment.json", "config.json", "sweep.json")  # of this version and of older ones
 
 
 def report(
@@ -115,7 +115,7 @@ def _clear(out: Path) -> None:
     """Make the folder, and remove what an earlier report left, so that no old picture is beside a new table."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out={out} is a file; give a folder")
-    if any((out / name).exists() for name in RUN_FILES):
+    if any((out / name).exists() for name in (MARK, *OLD)):
         raise ValueError(f"--out={out} is the folder of a run; give another, as {out / 'report'}")
     out.mkdir(parents=True, exist_ok=True)
     for path in (path for pattern in MADE for path in out.glob(pattern)):
