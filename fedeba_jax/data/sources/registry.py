@@ -28,16 +28,22 @@ _quiet_log: Log = logging.getLogger(__name__).info
 
 
 class Dataset(NamedTuple):
-    """A checked data set in canonical order; arrays may be read-only memory maps."""
+    """A checked data set in canonical order; arrays may be read-only memory maps.
+
+    Data that comes with clients says whose each example is; other data is dealt (`data.dealing`).
+    """
 
     name: str
-    x_train: np.ndarray  # [N, H, W, C] uint8
-    y_train: np.ndarray  # [N] int32
+    x_train: np.ndarray  # [N, H, W, C] uint8 images, [N, L] int32 tokens, or [N, D] float32 features
+    y_train: np.ndarray  # [N] int32 labels, or [N, L] int32 tokens to be predicted, -1 where none counts
     x_test: np.ndarray
     y_test: np.ndarray
-    num_classes: int
+    num_classes: int  # labels, or words of the vocabulary
     source: str  # what the arrays were first decoded from
     md5: dict[str, str]  # of each array's bytes
+    client_train: np.ndarray | None = None  # [N] int32 number of each example's client
+    client_test: np.ndarray | None = None
+    client_names: tuple[str, ...] = ()
 
 
 def load(
