@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.examples import take
+from fedeba_jax.examples import counting, take
 from fedeba_jax.types import Batch, Client, LocalData
 
 
@@ -91,17 +91,25 @@ def blocks_of(client: Client, most: int) -> Blocks:
     return Blocks(blocks, size, batch)
 
 
+def num_targets(data: LocalData) -> jax.Array:
+    """How many targets of the client count: one for each example, or several where examples are sequences."""
+    if data.y.ndim == 1:
+        return data.num_examples
+    own = jnp.arange(data.capacity) < data.num_examples
+    return jnp.maximum(counting(data.y[data.rows], own).sum(), 1)
+
+
 def mean_over_data(client: Client, function: Callable[[Batch], Any], block: int) -> Any:
-    """Mean over the client's examples of `function` (itself a mean over a batch), block by block."""
-    count = client.data.num_examples
+    """Mean over the client's targets of `function` (itself a mean over a batch), block by block."""
+    count = num_targets(client.data)
     blocks = blocks_of(client, block)
 
     def add(b: jax.Array, total: Any) -> Any:
         batch = blocks.batch(b)
-        share = batch.mask.sum() / count
+        share = counting(batch.y, batch.mask).sum() / count
         return jax.tree.map(lambda t, v: t + share.astype(v.dtype) * v, total, function(batch))
 
     if blocks.number == 1:
         return function(blocks.batch(0))
     zeros = tree.zeros_like(jax.eval_shape(lambda: function(blocks.batch(0))))
-    return jax.lax.fori_loop(0, -(-count // blocks.size), add, zeros)
+    return jax.lax.fori_loop(0, -(-client.data.num_examples // blocks.size), add, zeros)

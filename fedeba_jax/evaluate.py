@@ -5,16 +5,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from fedeba_jax import tree
 from fedeba_jax.client_map import map_sum
-from fedeba_jax.examples import Examples, take
+from fedeba_jax.examples import Examples, counting, cross_entropies, take
 from fedeba_jax.types import Algorithm, Apply, ClientMap, HeldOut, Params, Personalize, State
 
 
 class Scores(NamedTuple):
-    """Per client: percent of its held-out examples classified correctly, and mean cross-entropy."""
+    """Per client: percent of its held-out targets predicted correctly, and mean cross-entropy."""
 
     accuracy: jax.Array  # [M]
     loss: jax.Array  # [M]
@@ -52,7 +51,7 @@ def score_model(apply: Apply, params: Params, test: HeldOut, *, client_map: Clie
 
     rows = (example.reshape(blocks, block), owner.reshape(blocks, block))
     total = map_sum(client_map, sums, jnp.ones((blocks,)), rows, params, test.federation.x, test.federation.y)
-    return _normalise(total, test.federation.num_examples)
+    return _normalise(total, _num_targets(test))
 
 
 def score_personal(
@@ -70,21 +69,34 @@ def score_personal(
     def one(row: Any, server: Any, x: Examples, y: jax.Array) -> Scores:
         own, count, client_state = row
         mixture = personalize(server, tree.cast(client_state, jnp.result_type(float)))
-        logits = jax.vmap(apply, in_axes=(0, None))(mixture.params, take(x, own))  # [k, C, classes]
-        log_p = jax.nn.logsumexp(
-            jax.nn.log_softmax(logits), axis=0, b=mixture.weights[:, None, None].astype(logits.dtype)
-        )
+        logits = jax.vmap(apply, in_axes=(0, None))(mixture.params, take(x, own))  # [k, C, ..., classes]
+        weights = mixture.weights.astype(logits.dtype).reshape(-1, *[1] * (logits.ndim - 1))
+        log_p = jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0, b=weights)
         mask = jnp.arange(capacity) < count
         return Scores(*(jnp.where(mask, v, 0).sum() for v in _judge(log_p, y[own])))
 
     rows = (federation.rows, federation.num_examples, state.clients)
     total = client_map(one, in_axes=(0, None, None, None))(rows, state.server, federation.x, federation.y)
-    return _normalise(total, federation.num_examples)
+    return _normalise(total, _num_targets(test))
 
 
 def _judge(log_p: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    correct = (log_p.argmax(-1) == y).astype(log_p.dtype)
-    return correct, optax.softmax_cross_entropy_with_integer_labels(log_p, y)
+    """Of each example: how many of its targets are predicted correctly, and the sum of their cross-entropies."""
+    correct, loss = (log_p.argmax(-1) == y).astype(log_p.dtype), cross_entropies(log_p, y)
+    if y.ndim == 1:
+        return correct, loss
+    weights = counting(y, jnp.ones((y.shape[0],), log_p.dtype))
+    others = tuple(range(1, y.ndim))
+    return (weights * correct).sum(others), (weights * loss).sum(others)
+
+
+def _num_targets(test: HeldOut) -> jax.Array:
+    """How many held-out targets each client has, [M]."""
+    count, y = test.federation.num_examples, test.federation.y
+    if y.ndim == 1:
+        return count
+    own = counting(y, jnp.ones((y.shape[0],), jnp.int32)).sum(tuple(range(1, y.ndim)))
+    return jax.ops.segment_sum(own[test.example], test.owner, count.shape[0])
 
 
 def _normalise(total: Scores, count: jax.Array) -> Scores:

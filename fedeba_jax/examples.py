@@ -1,4 +1,7 @@
-"""Stored examples, and how programs take rows of them."""
+"""Stored examples, how programs take rows of them, and which of their targets count.
+
+The target of an example is a label, or in a sequence one token for each position, -1 where none counts.
+"""
 
 import dataclasses
 import math
@@ -6,6 +9,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 
 @jax.tree_util.register_dataclass
@@ -38,3 +42,15 @@ def take(x: Examples, rows: jax.Array) -> jax.Array:
     else:
         found = x[rows]
     return found.astype(jnp.result_type(float)) / 255 if found.dtype == jnp.uint8 else found
+
+
+def counting(y: jax.Array, mask: jax.Array) -> jax.Array:
+    """How much each target of y [B, ...] counts: as its example does (mask [B]), and not at all where it is -1."""
+    if y.ndim == 1:
+        return mask
+    return jnp.where(y >= 0, mask.reshape(-1, *[1] * (y.ndim - 1)), 0)
+
+
+def cross_entropies(logits: jax.Array, y: jax.Array) -> jax.Array:
+    """-log softmax(logits)[y] of every target, [B, ...]; some number where none counts."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y if y.ndim == 1 else jnp.maximum(y, 0))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from fedeba_jax.augment import Views, batch_view
+from fedeba_jax.examples import counting, cross_entropies
 from fedeba_jax.hyperparameters import Fraction, NonNegative, Positive, check
 from fedeba_jax.types import Batch, Key, Model, Objective, Params, Scalar
 
@@ -21,13 +22,13 @@ def masked_mean(values: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 def cross_entropy(model: Model) -> Objective:
-    """Mean cross-entropy of the model's logits."""
+    """Mean cross-entropy of the model's logits, over all targets that count."""
 
     def objective(params: Params, batch: Batch, key: Key, round_: jax.Array, train: bool) -> jax.Array:
         del key, round_, train
         logits = model.apply(params, batch.x)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.y)
-        return masked_mean(losses, batch.mask.astype(losses.dtype))
+        losses = cross_entropies(logits, batch.y)
+        return masked_mean(losses, counting(batch.y, batch.mask).astype(losses.dtype))
 
     return objective
 

@@ -15,7 +15,7 @@ from jax.scipy.special import rel_entr
 
 from fedeba_jax.algorithm import diagnose, one_model
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.examples import take
+from fedeba_jax.examples import counting, take
 from fedeba_jax.hyperparameters import NonNegative, check
 from fedeba_jax.local import LocalTraining, LocalUpdate
 from fedeba_jax.method import method
@@ -66,8 +66,9 @@ def disco_weights(counts: jax.Array, a: NonNegative, b: NonNegative, metric: Met
 
 
 def label_counts(local: LocalTraining, client: Client, params: Params) -> jax.Array:
-    """How many of the client's examples have each label that the model can predict, [classes] int32."""
+    """How many of the client's targets are each label that the model can predict, [classes] int32."""
     data = client.data
-    labels, mask = data.y[data.rows], jnp.arange(data.capacity) < data.num_examples
+    labels, own = data.y[data.rows], jnp.arange(data.capacity) < data.num_examples
     num_classes = jax.eval_shape(lambda: local.logits(params, take(data.x, data.rows[:1]))).shape[-1]
-    return jax.ops.segment_sum(mask.astype(jnp.int32), labels, num_classes)
+    weights = counting(labels, own).astype(jnp.int32)
+    return jax.ops.segment_sum(weights.ravel(), labels.ravel(), num_classes)

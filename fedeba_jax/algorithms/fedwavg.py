@@ -81,11 +81,15 @@ def forgetting_weights(forgotten: jax.Array, alpha: Fraction, prior: jax.Array |
 
 
 def correct(local: LocalTraining, client: Client, params: Params) -> jax.Array:
-    """Which of the client's examples the model classifies correctly, [C] bool; False beyond its number of examples."""
+    """Which of the client's examples the model predicts correctly, [C] bool; False beyond its number of examples.
+
+    A sequence is correct if all its targets are.
+    """
     blocks = blocks_of(client, local.block)
 
     def judge(b: jax.Array) -> jax.Array:
         block = blocks.batch(b)
-        return (local.logits(params, block.x).argmax(-1) == block.y) & (block.mask > 0)
+        right = (local.logits(params, block.x).argmax(-1) == block.y) | (block.y < 0)
+        return right.reshape(block.mask.size, -1).all(1) & (block.mask > 0)
 
     return jax.lax.map(judge, jnp.arange(blocks.number)).reshape(-1)[: client.data.capacity]
