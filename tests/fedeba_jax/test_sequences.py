@@ -55,7 +55,8 @@ def test_the_loss_is_the_mean_over_targets_that_count():
 def test_without_a_target_loss_and_gradient_are_zero():
     batch = Batch(jnp.asarray(X[4:5]), jnp.asarray(Y[4:5]), jnp.ones(1))
     value, gradient = jax.value_and_grad(LOSS)(TABLE, batch, None, None, True)
-    assert value == 0 and not np.any(gradient)
+    assert value == 0
+    assert not np.any(gradient)
 
 
 @pytest.mark.parametrize("block", [2, 100])
