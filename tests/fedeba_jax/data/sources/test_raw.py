@@ -41,5 +41,8 @@ def test_another_data_set_under_this_name_is_refused(data_dir, arrays):
     with pytest.raises(DataError, match="5 labels for 6 images"):
         sources.load("tiny", data_dir)
     write_idx(data_dir / "tiny", {**arrays, "y_test": arrays["y_test"] + 100})
-    with pytest.raises(DataError, match="wrong number of examples in some class"):
+    with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte: y_test has 102, expected values in \[0, 2\]"):
+        sources.load("tiny", data_dir)
+    write_idx(data_dir / "tiny", {**arrays, "y_test": np.array([1, 1, 2], np.uint8)})
+    with pytest.raises(DataError, match=r"wrong number of examples in some class \(0 of class 0, expected 1\)"):
         sources.load("tiny", data_dir)

@@ -101,7 +101,7 @@ def test_missing_data_says_what_to_run(data_dir, monkeypatch):
 
 
 def test_unknown_names_list_the_known():
-    with pytest.raises(DataError, match=r"unknown dataset 'imagenet'.*cifar10, fashion_mnist"):
+    with pytest.raises(DataError, match=r"unknown dataset 'imagenet'.*cifar10, .*fashion_mnist"):
         sources.load("imagenet")
 
 
@@ -120,3 +120,9 @@ def test_the_registry_is_whole(name):
         "cifar10": (50000, 10000),
         "fashion_mnist_mini": (10000, 2000),
     }[name]
+
+
+def test_cifar100_has_known_counts_and_files():
+    spec = sources.DATASETS["cifar100"]
+    assert (len(spec.train_counts), sum(spec.train_counts), sum(spec.test_counts)) == (100, 50000, 10000)
+    assert spec.md5 == {}  # of the files instead: see the reader

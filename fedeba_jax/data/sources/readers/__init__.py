@@ -1,0 +1,7 @@
+"""Readers of files, one family a module: a folder's `Raw`, or None where it holds none of them."""
+
+from fedeba_jax.data.sources.readers.cifar import read_cifar10 as read_cifar10
+from fedeba_jax.data.sources.readers.cifar import read_cifar100 as read_cifar100
+from fedeba_jax.data.sources.readers.idx import read_idx as read_idx
+from fedeba_jax.data.sources.readers.package import read_embedded as read_embedded
+from fedeba_jax.data.sources.readers.tfds import read_tfds as read_tfds
