@@ -91,6 +91,12 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
     return transform
 
 
+def in_turn(client_map: ClientMap) -> ClientMap:
+    """One row at a time on each device of the map, for rows that are work enough: blocks of test examples."""
+    mesh = getattr(client_map, "mesh", None)
+    return mapped if mesh is None else sharded(mesh)
+
+
 def everywhere(client_map: ClientMap, function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` as each device of the map computes it for itself: for small work that follows sharded rows.
 

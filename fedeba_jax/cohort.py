@@ -55,7 +55,7 @@ class Cohort:
     @property
     def num_examples(self) -> jax.Array:
         """N_i of the cohort's clients, [n]: known to the server from enrolment."""
-        return self._federation.num_examples[self.id]
+        return self._federation.num_examples[self._federation.place(self.id)]
 
     @property
     def traffic(self) -> Info:
@@ -185,7 +185,8 @@ def _reply(compute: Callable[..., Any]) -> Callable[..., Any]:
 
     def function(row: Any, round_: jax.Array, federation: Federation, sent: Any) -> Any:
         id_, key, state = row
-        data = LocalData(federation.x, federation.y, federation.rows[id_], federation.num_examples[id_])
+        place = federation.place(id_)
+        data = LocalData(federation.x, federation.y, federation.rows[place], federation.num_examples[place])
         broadcast, context = sent
         return compute(Client(id_, key, data, state, round_), *broadcast, **context)
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.client_map import map_sum
+from fedeba_jax.client_map import in_turn
 from fedeba_jax.examples import Examples, counting, cross_entropies, take
-from fedeba_jax.types import Algorithm, Apply, ClientMap, HeldOut, Params, Personalize, State
+from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, HeldOut, Params, Personalize, State
 
 
 class Scores(NamedTuple):
@@ -17,6 +17,14 @@ class Scores(NamedTuple):
 
     accuracy: jax.Array  # [M]
     loss: jax.Array  # [M]
+
+
+class Judgement(NamedTuple):
+    """Of each example, [E]: how many of its targets are predicted correctly, their cross-entropies summed, how many."""
+
+    correct: jax.Array
+    loss: jax.Array
+    targets: jax.Array
 
 
 def score(algorithm: Algorithm, state: State, test: Any, *, apply: Apply, client_map: ClientMap) -> Any:
@@ -36,22 +44,31 @@ def score(algorithm: Algorithm, state: State, test: Any, *, apply: Apply, client
 
 
 def score_model(apply: Apply, params: Params, test: HeldOut, *, client_map: ClientMap, block: int = 200) -> Scores:
-    """Scores of one model for all clients: flat over the test set, then a segment sum by client."""
-    num_clients = test.federation.num_examples.shape[0]
-    blocks = max(1, math.ceil(test.example.shape[0] / block))
-    block = math.ceil(test.example.shape[0] / blocks)
-    missing = blocks * block - test.example.shape[0]
-    example = jnp.concatenate([test.example, jnp.zeros((missing,), test.example.dtype)])
-    owner = jnp.concatenate([test.owner, jnp.full((missing,), num_clients, test.owner.dtype)])
+    """Scores of one model for all clients: flat over the test set, then a sum by client."""
+    each = judge(apply, params, test.federation, test.example, client_map=client_map, block=block)
+    return by_client(each, test.owner, test.federation.num_examples.shape[0])
 
-    def sums(row: Any, params: Params, x: Examples, y: jax.Array) -> Scores:
-        example, owner = row
-        correct, loss = _judge(jax.nn.log_softmax(apply(params, take(x, example))), y[example])
-        return Scores(*(jax.ops.segment_sum(v, owner, num_clients) for v in (correct, loss)))
 
-    rows = (example.reshape(blocks, block), owner.reshape(blocks, block))
-    total = map_sum(client_map, sums, jnp.ones((blocks,)), rows, params, test.federation.x, test.federation.y)
-    return _normalise(total, _num_targets(test))
+def judge(
+    apply: Apply, params: Params, held: Federation, example: jax.Array, *, client_map: ClientMap, block: int = 200
+) -> Judgement:
+    """What one model makes of these examples [E], a block at a time on each device."""
+    count = example.shape[0]
+    blocks = max(1, math.ceil(count / block))
+    size = math.ceil(count / blocks)
+    padded = jnp.concatenate([example, jnp.zeros((blocks * size - count,), example.dtype)])
+
+    def one(rows: jax.Array, params: Params, x: Examples, y: jax.Array) -> Judgement:
+        return _judge(jax.nn.log_softmax(apply(params, take(x, rows))), y[rows])
+
+    each = in_turn(client_map)(one, in_axes=(0, None, None, None))(padded.reshape(blocks, size), params, held.x, held.y)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1)[:count], each)
+
+
+def by_client(each: Judgement, owner: jax.Array, num_clients: int) -> Scores:
+    """Scores of all clients from what was made of each example; owner [E], num_clients marks padding."""
+    correct, loss, targets = (jax.ops.segment_sum(leaf, owner, num_clients) for leaf in each)
+    return _normalise(correct, loss, targets)
 
 
 def score_personal(
@@ -73,32 +90,20 @@ def score_personal(
         weights = mixture.weights.astype(logits.dtype).reshape(-1, *[1] * (logits.ndim - 1))
         log_p = jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0, b=weights)
         mask = jnp.arange(capacity) < count
-        return Scores(*(jnp.where(mask, v, 0).sum() for v in _judge(log_p, y[own])))
+        return _normalise(*(jnp.where(mask, leaf, 0).sum() for leaf in _judge(log_p, y[own])))
 
     rows = (federation.rows, federation.num_examples, state.clients)
-    total = client_map(one, in_axes=(0, None, None, None))(rows, state.server, federation.x, federation.y)
-    return _normalise(total, _num_targets(test))
+    return client_map(one, in_axes=(0, None, None, None))(rows, state.server, federation.x, federation.y)
 
 
-def _judge(log_p: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Of each example: how many of its targets are predicted correctly, and the sum of their cross-entropies."""
-    correct, loss = (log_p.argmax(-1) == y).astype(log_p.dtype), cross_entropies(log_p, y)
-    if y.ndim == 1:
-        return correct, loss
+def _judge(log_p: jax.Array, y: jax.Array) -> Judgement:
+    """Of log-probabilities [B, ..., classes] and targets [B, ...]."""
     weights = counting(y, jnp.ones((y.shape[0],), log_p.dtype))
+    correct, loss = (log_p.argmax(-1) == y).astype(log_p.dtype), cross_entropies(log_p, y)
     others = tuple(range(1, y.ndim))
-    return (weights * correct).sum(others), (weights * loss).sum(others)
+    return Judgement((weights * correct).sum(others), (weights * loss).sum(others), weights.sum(others))
 
 
-def _num_targets(test: HeldOut) -> jax.Array:
-    """How many held-out targets each client has, [M]."""
-    count, y = test.federation.num_examples, test.federation.y
-    if y.ndim == 1:
-        return count
-    own = counting(y, jnp.ones((y.shape[0],), jnp.int32)).sum(tuple(range(1, y.ndim)))
-    return jax.ops.segment_sum(own[test.example], test.owner, count.shape[0])
-
-
-def _normalise(total: Scores, count: jax.Array) -> Scores:
-    count = jnp.maximum(count, 1)
-    return Scores(100 * total.accuracy / count, total.loss / count)
+def _normalise(correct: jax.Array, loss: jax.Array, targets: jax.Array) -> Scores:
+    targets = jnp.maximum(targets, 1)
+    return Scores(100 * correct / targets, loss / targets)

@@ -54,14 +54,19 @@ def round_keys(key: Key, round_: jax.Array) -> Key:
     return jax.random.split(jax.random.fold_in(key, round_), 3)
 
 
-def participations(key: Key, rounds: int, sizes: Sizes, sample: Sampler = uniform) -> jax.Array:
-    """How many of a run's first rounds each client takes part in, [M]."""
+def cohorts(key: Key, first_round: jax.Array | int, rounds: int, sizes: Sizes, sample: Sampler = uniform) -> jax.Array:
+    """Who is sampled in each of these rounds, [rounds, n]: known before they run."""
 
     def cohort(round_: jax.Array) -> jax.Array:
         return sample(round_keys(key, round_)[0], round_, sizes)
 
-    cohorts = jax.lax.map(cohort, jnp.arange(rounds))
-    return jnp.zeros((sizes.num_clients,), jnp.int32).at[cohorts].add(1)
+    return jax.lax.map(cohort, first_round + jnp.arange(rounds))
+
+
+def participations(key: Key, rounds: int, sizes: Sizes, sample: Sampler = uniform) -> jax.Array:
+    """How many of a run's first rounds each client takes part in, [M]."""
+    drawn = cohorts(key, 0, rounds, sizes, sample)
+    return jnp.zeros((sizes.num_clients,), jnp.int32).at[drawn].add(1)
 
 
 def run_round(

@@ -21,15 +21,34 @@ class Sampler(Protocol):
 def uniform(key: Key, round_: jax.Array, sizes: Sizes) -> jax.Array:
     """Uniform without replacement; everybody, in order, at full participation.
 
-    The head of a permutation, or among many clients, whose sorting would show in a round's time, those with the n
-    largest of M random numbers.
+    The head of a permutation; among many clients, whose sorting would show in a round's time, those with the n
+    largest of M random numbers; and for a cohort that is small beside them, `floyd`.
     """
     del round_
-    if sizes.cohort_size == sizes.num_clients:
-        return jnp.arange(sizes.num_clients)
-    if sizes.num_clients <= MANY:
-        return jax.random.permutation(key, sizes.num_clients)[: sizes.cohort_size]
-    return jax.lax.top_k(jax.random.uniform(key, (sizes.num_clients,)), sizes.cohort_size)[1]
+    count, clients = sizes.cohort_size, sizes.num_clients
+    if count == clients:
+        return jnp.arange(clients)
+    if clients <= MANY:
+        return jax.random.permutation(key, clients)[:count]
+    if count**2 <= clients:
+        return floyd(key, count, clients)
+    return jax.lax.top_k(jax.random.uniform(key, (clients,)), count)[1]
+
+
+def floyd(key: Key, count: int, clients: int) -> jax.Array:
+    """Ids [count] below `clients`, different ones, each set equally likely, in a time that knows only the count.
+
+    Floyd's algorithm (Bentley & Floyd 1987): the i-th id is uniform below clients - count + i + 1, or, if it was drawn
+    before, the largest of these numbers.
+    """
+    largest = clients - count + jnp.arange(count)
+    drawn = jax.random.randint(key, (count,), 0, largest + 1)
+
+    def add(chosen: jax.Array, i: jax.Array) -> tuple[jax.Array, None]:
+        taken = (chosen == drawn[i]).any()
+        return chosen.at[i].set(jnp.where(taken, largest[i], drawn[i])), None
+
+    return jax.lax.scan(add, jnp.full((count,), -1, drawn.dtype), jnp.arange(count))[0]
 
 
 def weighted(weights: jax.Array) -> Sampler:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 
 from fedeba_jax.examples import Examples
 
@@ -74,6 +75,11 @@ class Federation(NamedTuple):
     y: jax.Array  # [N, ...]
     rows: jax.Array  # [M, C] int32: row i lists client i's examples; beyond its number of examples, any valid entry
     num_examples: jax.Array  # [M] int32
+    ids: jax.Array | None = None  # [M] the clients, ascending, if these are not all; others may not be asked
+
+    def place(self, id_: jax.Array) -> jax.Array:
+        """Where client `id_` stands in `rows` and `num_examples`."""
+        return id_ if self.ids is None else jnp.searchsorted(self.ids, id_)
 
 
 class HeldOut(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 
 import fedeba_jax
 from fedeba_jax.rounds import participations, round_keys
-from fedeba_jax.sampling import MANY, listed, uniform, weighted
+from fedeba_jax.sampling import MANY, floyd, listed, uniform, weighted
 from fedeba_jax.types import Sizes
 from tests.support.problems import tiny
 
@@ -36,6 +36,19 @@ def test_among_many_clients_too():
     thirds = np.bincount(cohorts.ravel() // MANY)
     np.testing.assert_allclose(thirds, 2000 / 3, atol=4 * (2000 * 2 / 9) ** 0.5)  # four standard deviations
     np.testing.assert_allclose(cohorts.mean(0), 1.5 * MANY, rtol=0.12)  # no place in a cohort goes by number
+
+
+def test_a_few_of_many_are_each_set_equally_often():
+    drawn = np.sort(jax.jit(jax.vmap(lambda key: floyd(key, 2, 5)))(KEYS), axis=1)
+    sets, times = np.unique(drawn, axis=0, return_counts=True)
+    assert len(sets) == 10  # of two among five, nobody twice
+    np.testing.assert_allclose(times, 400, atol=4 * (4000 * 0.09) ** 0.5)  # four standard deviations
+
+
+def test_large_cohorts_among_many_clients_have_nobody_twice():
+    cohort = np.asarray(uniform(jax.random.key(0), 0, Sizes(MANY + 1, 100, 1, 1)))
+    assert len(set(cohort.tolist())) == 100
+    assert 0 <= cohort.min() < cohort.max() <= MANY
 
 
 def test_full_participation_is_everybody_in_order():
