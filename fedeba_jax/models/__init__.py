@@ -1,26 +1,55 @@
 """Networks by name: `make_model` gives the `Model` that a data set is trained with.
 
-`mlp` is for 28x28 grey images (MNIST, Fashion-MNIST), `cnn` for 32x32 colour ones (CIFAR).
+Which to use: `mlp` or `logistic` for 28x28 grey images (MNIST, Fashion-MNIST) and for features; `cnn` or `resnet18` for
+32x32 colour images (CIFAR), `cnn_narrow`, `cnn_wide`, `cnn_shallow` and `cnn_deep` to see what a network's size does;
+`mobilenet_v2` for 64x64 ones (Tiny-ImageNet); `lstm_words` and `lstm_chars` for text.
 """
 
 from collections.abc import Callable, Sequence
 
-from fedeba_jax.models.networks import cnn, mlp
-from fedeba_jax.models.normalization import NORMALIZATION
+from fedeba_jax.models.mobile import mobilenet_v2
+from fedeba_jax.models.networks import cnn, cnn_deep, cnn_narrow, cnn_shallow, cnn_wide, logistic, mlp
+from fedeba_jax.models.normalization import IDENTITY, NORMALIZATION
+from fedeba_jax.models.recurrent import lstm_chars, lstm_words
+from fedeba_jax.models.residual import resnet18
 from fedeba_jax.types import Model
 
-MODELS: dict[str, Callable[..., Model]] = {"mlp": mlp, "cnn": cnn}
+OF_VALUES: dict[str, Callable[..., Model]] = {
+    "logistic": logistic,
+    "mlp": mlp,
+    "cnn": cnn,
+    "cnn_narrow": cnn_narrow,
+    "cnn_wide": cnn_wide,
+    "cnn_shallow": cnn_shallow,
+    "cnn_deep": cnn_deep,
+    "resnet18": resnet18,
+    "mobilenet_v2": mobilenet_v2,
+}
+"""Models of images and features."""
+
+OF_TOKENS: dict[str, Callable[..., Model]] = {"lstm_words": lstm_words, "lstm_chars": lstm_chars}
+"""Models of sequences of tokens."""
+
+MODELS = OF_VALUES | OF_TOKENS
 
 
 def make_model(name: str, dataset: str, input_shape: Sequence[int], num_classes: int) -> Model:
-    """The network `name` for images of `input_shape` [H, W, C], normalised with the data set's constants."""
+    """The network `name` for examples of `input_shape`.
+
+    Args:
+      name: one of `MODELS`.
+      dataset: whose constants (`NORMALIZATION`) images are normalised with; a set without any is taken as it is.
+      input_shape: of one example: [H, W, C] of an image, [D] features, or [L] tokens.
+      num_classes: labels, or words of the vocabulary.
+    """
     if name not in MODELS:
         raise ValueError(f"model={name!r} is not known; choose one of {sorted(MODELS)}")
-    if dataset not in NORMALIZATION:
-        known = sorted(NORMALIZATION)
-        raise ValueError(f"dataset={dataset!r} has no normalisation; add it to NORMALIZATION, which has {known}")
-    mean, std = NORMALIZATION[dataset]
-    return MODELS[name](input_shape, num_classes, mean=mean, std=std)
+    if name in OF_TOKENS:
+        return OF_TOKENS[name](input_shape, num_classes)
+    return OF_VALUES[name](input_shape, num_classes, normalization=NORMALIZATION.get(dataset, IDENTITY))
 
 
-__all__ = ["MODELS", "NORMALIZATION", "cnn", "make_model", "mlp"]
+__all__ = [
+    "MODELS", "NORMALIZATION", "OF_TOKENS", "OF_VALUES", "cnn", "cnn_deep", "cnn_narrow", "cnn_shallow", "cnn_wide",
+    "logistic", "lstm_chars", "lstm_words", "make_model", "mlp", "mobilenet_v2", "resnet18",
+]  # fmt: skip
