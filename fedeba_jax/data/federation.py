@@ -6,22 +6,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedeba_jax.data.ragged import Ragged
 from fedeba_jax.examples import pack
 from fedeba_jax.types import Federation, HeldOut
 
 
 def index_table(owned: Sequence[np.ndarray], capacity: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Ragged lists of examples as a table [M, C] (rows padded with their first entry) and counts [M]."""
-    count = np.array([len(examples) for examples in owned], np.int32)
+    owned = Ragged.of(owned)
+    count = owned.counts.astype(np.int32)
     if not count.size or count.min() < 1:
         raise ValueError(f"client {count.argmin() if count.size else 0} holds no example; use fewer clients")
     capacity = int(count.max()) if capacity is None else capacity
     if capacity < count.max():
         raise ValueError(f"capacity={capacity} is less than the {count.max()} examples of client {count.argmax()}")
-    table = np.stack([np.resize(examples, capacity) for examples in owned]).astype(np.int32)
-    for row, examples in zip(table, owned, strict=True):
-        row[len(examples) :] = examples[0]
-    return table, count
+    column = np.arange(capacity)[None]
+    return owned.flat.astype(np.int32)[owned.starts[:, None] + column * (column < count[:, None])], count
 
 
 def federate(x: np.ndarray, y: np.ndarray, owned: Sequence[np.ndarray]) -> Federation:

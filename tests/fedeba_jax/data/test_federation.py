@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedeba_jax.data.federation import federate, flat_list, held_out, index_table
+from fedeba_jax.data.ragged import Ragged
 
 OWNED = [np.array([4, 2]), np.array([0]), np.array([5, 1, 3])]
 TABLE = [[4, 2, 4], [0, 0, 0], [5, 1, 3]]
@@ -26,6 +27,25 @@ def test_a_table_may_be_wider_than_its_rows():
 def test_a_client_without_examples_is_an_error(owned, client):
     with pytest.raises(ValueError, match=f"client {client} holds no example"):
         index_table(owned)
+
+
+def test_a_table_may_not_be_narrower_than_its_rows():
+    with pytest.raises(ValueError, match="capacity=2 is less than the 3 examples of client 2"):
+        index_table(OWNED, capacity=2)
+
+
+def test_a_table_of_very_many_clients_is_that_of_few():
+    """What a loop over the clients would give, without one: a million clients take seconds."""
+    counts = np.random.default_rng(0).integers(1, 5, 50_000)
+    owned = Ragged(np.random.default_rng(1).permutation(counts.sum()), counts)
+    table, count = index_table(owned)
+    np.testing.assert_array_equal(count, counts)
+    for client in (0, 1, 49_999):
+        own = owned[client]
+        assert table[client].tolist() == own.tolist() + [own[0]] * (4 - len(own))
+    example, owner = flat_list(table, count)
+    np.testing.assert_array_equal(example, owned.flat)
+    np.testing.assert_array_equal(owner, owned.owner)
 
 
 def test_a_flat_list_names_every_example_once_with_its_owner():

@@ -165,6 +165,67 @@ def test_dirichlet_test_sets_in_proportion():
         assert np.abs(np.bincount(test[tests], minlength=10) - expected).max() < 1
 
 
+# At random, in equal and in unequal numbers.
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 200), st.integers(1, 20), st.integers(0, 99))
+def test_iid_deals_everything_once_in_equal_numbers(num_examples, num_clients, seed):
+    num_examples += num_clients
+    clients = partition.iid(num_examples, num_clients=num_clients, seed=seed)
+    assert sorted(np.concatenate(clients).tolist()) == list(range(num_examples))
+    sizes = [len(own) for own in clients]
+    assert max(sizes) - min(sizes) <= 1
+    assert equal(clients, partition.iid(num_examples, num_clients=num_clients, seed=seed))
+
+
+def test_iid_mixes_the_labels():
+    labels = np.repeat(np.arange(10), 1000)
+    clients = partition.iid(len(labels), num_clients=10, seed=0)
+    shares = np.array([np.bincount(labels[own], minlength=10) / len(own) for own in clients])
+    assert np.abs(shares - 0.1).max() < 0.05  # five standard deviations
+    assert not equal(clients, partition.iid(len(labels), num_clients=10, seed=1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 500), st.integers(1, 20), st.sampled_from([0.01, 0.3, 100.0]), st.integers(0, 99))
+def test_quantity_deals_everything_once_and_the_least_to_everyone(extra, num_clients, alpha, seed):
+    number = 10 * num_clients + extra
+    clients = partition.quantity(number, num_clients=num_clients, alpha=alpha, seed=seed)
+    assert sorted(np.concatenate(clients).tolist()) == list(range(number))
+    assert min(len(own) for own in clients) >= 10
+    assert equal(clients, partition.quantity(number, num_clients=num_clients, alpha=alpha, seed=seed))
+
+
+def test_quantity_goes_from_few_rich_clients_to_equal_ones_with_alpha():
+    def largest(alpha):
+        return partition.quantity(10_000, num_clients=20, alpha=alpha, seed=0).counts.max()
+
+    assert largest(0.05) > 3000
+    assert largest(1000.0) < 600
+
+
+# By the data's own clients.
+
+
+def test_natural_clients_keep_what_they_came_with():
+    owner = np.array([2, 0, 1, 0, 2, 2])
+    clients = partition.natural(owner, num_clients=3, of=3, seed=0)
+    assert [own.tolist() for own in clients] == [[1, 3], [2], [0, 4, 5]]
+
+
+def test_fewer_natural_clients_are_some_of_them_whole():
+    owner = np.random.default_rng(0).integers(0, 30, 400)
+    all_of_them = [own.tolist() for own in partition.natural(owner, num_clients=30, of=30, seed=0)]
+    some = [own.tolist() for own in partition.natural(owner, num_clients=8, of=30, seed=0)]
+    places = [all_of_them.index(own) for own in some]
+    assert len(places) == 8
+    assert places == sorted(places)
+    test = partition.natural(owner[::-1].copy(), num_clients=8, of=30, seed=0)  # other examples, the same clients
+    assert [set(owner[::-1][own]) for own in test] == [{place} for place in places]
+    assert some != [own.tolist() for own in partition.natural(owner, num_clients=8, of=30, seed=1)]
+
+
 # Holdout.
 
 
@@ -181,9 +242,9 @@ def test_holdout_splits_each_client(sizes, fraction, seed):
 def test_holdout_of_the_papers_shards():
     clients = [np.arange(600), np.arange(600, 1200)]
     kept, held = partition.holdout(clients, fraction=0.2, seed=0)
-    assert [len(own) for own in kept + held] == [480, 480, 120, 120]
+    assert [len(own) for own in [*kept, *held]] == [480, 480, 120, 120]
     again = partition.holdout(clients, fraction=0.2, seed=0)
-    assert equal(kept + held, again[0] + again[1])
+    assert equal([*kept, *held], [*again[0], *again[1]])
     assert not equal(held, partition.holdout(clients, fraction=0.2, seed=1)[1])
 
 
@@ -203,6 +264,12 @@ def test_holdout_of_the_papers_shards():
         (lambda y: partition.dirichlet(y, num_clients=2, alpha=np.nan, seed=0), "alpha=nan"),
         (lambda y: partition.dirichlet(y, num_clients=3, alpha=1.0, seed=0), "min_size=10 .*num_clients=3 "),
         (lambda y: partition.dirichlet(y, num_clients=-1, alpha=1.0, seed=0), "num_clients=-1"),
+        (lambda y: partition.iid(5, num_clients=6, seed=0), "num_clients=6 needs more examples than the 5"),
+        (lambda y: partition.iid(5, num_clients=0, seed=0), "num_clients=0 is less than 1"),
+        (lambda y: partition.quantity(20, num_clients=3, alpha=1.0, seed=0), "min_size=10 for num_clients=3"),
+        (lambda y: partition.quantity(20, num_clients=1, alpha=0.0, seed=0), "alpha=0.0 is not a positive"),
+        (lambda y: partition.natural(y, num_clients=3, of=2, seed=0), "num_clients=3 is more than the 2"),
+        (lambda y: partition.natural(y, num_clients=0, of=2, seed=0), "num_clients=0 is less than 1"),
         (lambda y: partition.holdout([y], fraction=1.0, seed=0), "fraction=1.0 is not between 0 and 1"),
         (lambda y: partition.holdout([y, y[:1]], fraction=0.5, seed=0), r"clients\[1\] has 1 examples"),
     ],
