@@ -29,6 +29,7 @@ from fedeba_jax.algorithms.propfair import propfair as propfair
 from fedeba_jax.algorithms.qffl import qffl as qffl
 from fedeba_jax.algorithms.rank_core_fed import rank_core_fed as rank_core_fed
 from fedeba_jax.algorithms.term import term as term
+from fedeba_jax.data.custom import federation_from as federation_from
 from fedeba_jax.data.federation import federate as federate
 from fedeba_jax.data.federation import held_out as held_out
 from fedeba_jax.local import LocalTraining as LocalTraining

@@ -41,8 +41,8 @@ def test_the_file_of_a_method_is_a_module_of_its_name(name):
 @pytest.mark.parametrize(
     "name",
     [
-        "federate", "held_out", "make_model", "start", "run_round", "run_rounds", "simulate", "sweep", "sizes_of",
-        "scheduled", "descent", "variance_reduced", "cross_entropy", "lsr", "LocalTraining",
+        "federate", "federation_from", "held_out", "make_model", "start", "run_round", "run_rounds", "simulate",
+        "sweep", "sizes_of", "scheduled", "descent", "variance_reduced", "cross_entropy", "lsr", "LocalTraining",
     ],
 )  # fmt: skip
 def test_what_a_user_needs_is_at_the_top(name):
