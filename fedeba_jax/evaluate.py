@@ -11,6 +11,8 @@ from fedeba_jax.client_map import in_turn
 from fedeba_jax.examples import Examples, counting, cross_entropies, take
 from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, HeldOut, Params, Personalize, State
 
+BLOCK = 200  # examples that a device judges at once
+
 
 class Scores(NamedTuple):
     """Per client: percent of its held-out targets predicted correctly, and mean cross-entropy."""
@@ -39,18 +41,19 @@ def score(algorithm: Algorithm, state: State, test: Any, *, apply: Apply, client
         for name, params in algorithm.models(state).items()
     }
     if algorithm.personalize is not None:
-        scores["personal"] = score_personal(apply, algorithm.personalize, state, test, client_map=client_map)
+        held = test.federation
+        scores["personal"] = score_personal(apply, algorithm.personalize, state, held, client_map=client_map)
     return scores
 
 
-def score_model(apply: Apply, params: Params, test: HeldOut, *, client_map: ClientMap, block: int = 200) -> Scores:
+def score_model(apply: Apply, params: Params, test: HeldOut, *, client_map: ClientMap, block: int = BLOCK) -> Scores:
     """Scores of one model for all clients: flat over the test set, then a sum by client."""
     each = judge(apply, params, test.federation, test.example, client_map=client_map, block=block)
     return by_client(each, test.owner, test.federation.num_examples.shape[0])
 
 
 def judge(
-    apply: Apply, params: Params, held: Federation, example: jax.Array, *, client_map: ClientMap, block: int = 200
+    apply: Apply, params: Params, held: Federation, example: jax.Array, *, client_map: ClientMap, block: int = BLOCK
 ) -> Judgement:
     """What one model makes of these examples [E], a block at a time on each device."""
     count = example.shape[0]
@@ -75,12 +78,11 @@ def score_personal(
     apply: Apply,
     personalize: Personalize,
     state: State,
-    test: HeldOut,
+    federation: Federation,
     *,
     client_map: ClientMap,
 ) -> Scores:
     """Scores of each client's own prediction (`Algorithm.personalize`) on its own held-out data."""
-    federation = test.federation
     capacity = federation.rows.shape[1]
 
     def one(row: Any, server: Any, x: Examples, y: jax.Array) -> Scores:

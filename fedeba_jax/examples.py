@@ -33,6 +33,11 @@ def pack(x: np.ndarray) -> Examples | np.ndarray:
     return Packed(np.ascontiguousarray(x).reshape(len(x), width).view(np.uint32), x.shape[1:])  # type: ignore[arg-type]
 
 
+def part(x: Examples, rows: np.ndarray) -> Examples:
+    """These rows of examples on the host, as they are stored."""
+    return dataclasses.replace(x, words=x.words[rows]) if isinstance(x, Packed) else x[rows]
+
+
 def take(x: Examples, rows: jax.Array) -> jax.Array:
     """These rows as a model takes them."""
     if isinstance(x, Packed):

@@ -33,6 +33,11 @@ flags.DEFINE_enum(
     ["float32", "bfloat16"],
     "Type in which personal models are kept between rounds; bfloat16 halves their memory.",
 )
+flags.DEFINE_float(
+    "data_budget",
+    None,
+    "GiB of examples that may lie on the devices; more stays on the host. Default: half of what is free.",
+)
 flags.DEFINE_integer("host_devices", 0, "CPU devices to make; 0 is one per core.")
 flags.DEFINE_string("compilation_cache", None, "Folder that keeps compiled programs; empty for none.")
 _DEFINE = {int: flags.DEFINE_integer, float: flags.DEFINE_float}

@@ -7,8 +7,12 @@ from typing import Any, NamedTuple
 import jax
 
 from experiments.command.runs import Run, grouped
-from experiments.execution.program import Program, round_number, stack
+from experiments.execution import devices
+from experiments.execution.program import Program, Runs, round_number, stack
+from experiments.execution.supply import Hosted, Resident, Supply
 from fedeba_jax import client_map as maps
+from fedeba_jax import tree
+from fedeba_jax.data.dealing import Tables
 from fedeba_jax.data.dealing import stack as stack_tables
 from fedeba_jax.data.sources import Dataset
 from fedeba_jax.models import make_model
@@ -23,6 +27,7 @@ class How(NamedTuple):
     client_map: str = "auto"
     run_map: str = "auto"
     batch_runs: int = 0  # runs at once; 0: chosen
+    data_budget: float | None = None  # bytes of examples that may lie on the devices; None: chosen
 
 
 class Group:
@@ -56,6 +61,7 @@ class Group:
         by_memory = not how.batch_runs and jax.default_backend() != "cpu"
         set_batch(1 if by_memory else how.batch_runs or batch_size(len(runs), jax.device_count()))
         self.program.check_memory(self.stacked(runs[: self.batch_runs]))
+        self.hosted = self._stays_on_host(how.data_budget)
         if by_memory:
             set_batch(fitting(len(runs), memory_of, jax.devices()[0].memory_stats()["bytes_limit"]))
 
@@ -67,20 +73,54 @@ class Group:
         """What is left to run, batch by batch."""
         return [self.missing[i : i + self.batch_runs] for i in range(0, len(self.missing), self.batch_runs)]
 
-    def stacked(self, runs: Sequence[Run]) -> Any:
-        """The runs as a batch of full size; a short one repeats its last run."""
-        padded = [*runs, *[runs[-1]] * (self.batch_runs - len(runs))]
-        tables = stack_tables([self.splits[run.seeds.data] for run in padded], list(self.splits.values()))
-        return stack(padded, tables)
+    def stacked(self, runs: Sequence[Run]) -> Runs:
+        """The runs as a batch of full size."""
+        return stack(self._padded(runs))
 
-    def placed(self, runs: Sequence[Run]) -> tuple[Any, Any]:
-        """The stacked runs and the examples, where the program wants them."""
-        return jax.device_put((self.stacked(runs), self.pools), self.program.placement)
+    def tables(self, runs: Sequence[Run]) -> Tables:
+        """Who holds what in each run of such a batch."""
+        splits = [self.splits[run.seeds.data] for run in self._padded(runs)]
+        return stack_tables(splits, list(self.splits.values()))
+
+    def placed(self, runs: Sequence[Run]) -> tuple[Runs, Supply]:
+        """The stacked runs, where the program wants them, and their examples."""
+        stacked, tables = self.stacked(runs), self.tables(runs)
+        placed = jax.device_put(stacked, self.program.placement)
+        if not self.hosted:
+            return placed, Resident(self.program, tables, self.pools)
+        hosted = Hosted(self.program, stacked, tables, self.pools, self.task.rounds)
+        self._check_chunk(hosted.num_bytes(self.chunk_after(0)))
+        return placed, hosted
+
+    def _check_chunk(self, num_bytes: int) -> None:
+        """An error if the examples of a chunk, and of the next one, are more than there is room for."""
+        needed, free = 2 * self.program.copies * num_bytes, devices.free_memory()
+        if needed > free:
+            raise ValueError(
+                f"--eval_every={self.task.eval_every}: the clients of so many rounds hold {needed / 2**30:.2f} GiB of "
+                f"examples ({self.batch_runs} runs at once), and {free / 2**30:.2f} GiB are free; give fewer rounds "
+                "between evaluations, fewer runs at once, or a smaller --cohort_size"
+            )
+
+    def _padded(self, runs: Sequence[Run]) -> list[Run]:
+        """A short batch repeats its last run."""
+        return [*runs, *[runs[-1]] * (self.batch_runs - len(runs))]
+
+    def _stays_on_host(self, budget: float | None) -> bool:
+        """Whether the examples, and the tables of who holds them, are more than may lie on the devices."""
+        sizes = self.program.sizes
+        tables = 4 * self.batch_runs * sizes.num_clients * sizes.capacity
+        needed = self.program.copies * (tree.num_bytes(self.pools) + tables)
+        return needed > (devices.free_memory() / 2 if budget is None else budget)
 
     def start(self, runs: Any) -> Any:
         """The states before the first round."""
         self._init = self._init or self.program.init()
         return self._init(runs)
+
+    def chunk_after(self, done: int) -> int:
+        """How many rounds the chunk after so many has; 0 after the last."""
+        return min(self.task.eval_every, self.task.rounds - done)
 
     def is_compiled(self, rounds: int) -> bool:
         return rounds in self._compiled
@@ -93,8 +133,9 @@ class Group:
 
     def memory(self) -> int:
         """Bytes of the chunk program, arguments included, by XLA's own account."""
-        runs, pools = self.placed(self.missing[: self.batch_runs])
-        compiled = self.chunk(self.task.eval_every, runs, self.start(runs), round_number(0), pools)
+        runs, supply = self.placed(self.missing[: self.batch_runs])
+        rounds = self.chunk_after(0)
+        compiled = self.chunk(rounds, runs, self.start(runs), round_number(0), supply.feed(0, rounds))
         analysis = compiled.memory_analysis()
         return analysis.temp_size_in_bytes + analysis.argument_size_in_bytes + analysis.output_size_in_bytes
 
@@ -124,13 +165,16 @@ def estimate(group: Group) -> str:
     """Memory, and time from a timed first chunk (run after a warm-up that compiles it)."""
     task = group.task
     memory = group.memory()
-    runs, pools = group.placed(group.missing[: group.batch_runs])
+    runs, supply = group.placed(group.missing[: group.batch_runs])
+    rounds = group.chunk_after(0)
     seconds = []
     for _ in range(2):
         state = group.start(runs)
         begun = time.perf_counter()
-        jax.block_until_ready(group.chunk(task.eval_every)(runs, state, round_number(0), pools))
+        data = supply.feed(0, rounds)
+        state, *_ = jax.block_until_ready(group.chunk(rounds)(runs, state, round_number(0), data))
+        jax.block_until_ready(supply.score(runs, state))
         seconds.append(time.perf_counter() - begun)
-    total = min(seconds) * task.rounds / task.eval_every * len(group.batches())
-    chunk = f"{min(seconds):.2f} s for {task.eval_every} rounds"
+    total = min(seconds) * task.rounds / rounds * len(group.batches())
+    chunk = f"{min(seconds):.2f} s for {rounds} rounds"
     return f"{memory / 2**20:.0f} MiB, about {total:.0f} s ({chunk})"

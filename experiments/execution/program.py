@@ -18,11 +18,11 @@ from experiments.command.tasks import Task
 from experiments.command.values import Call, Static, join
 from experiments.execution import devices
 from fedeba_jax import client_map as maps
-from fedeba_jax import tree
-from fedeba_jax.data.dealing import Pools, Tables, assemble
-from fedeba_jax.evaluate import Scores
+from fedeba_jax import evaluate, tree
+from fedeba_jax.data.dealing import assemble
+from fedeba_jax.evaluate import Judgement, Scores
 from fedeba_jax.hyperparameters import collaborators
-from fedeba_jax.types import Algorithm, Info, Model, Sizes, State
+from fedeba_jax.types import Algorithm, Federation, Info, Model, Sizes, State
 
 Evaluation = dict[str, dict[str, Scores]]  # by split and model, [R, M] each
 
@@ -33,17 +33,22 @@ class Runs(NamedTuple):
     numbers: list[Any]  # of hyper-parameters and task, in the order of `values.split`
     init_seed: Any
     sample_seed: Any
-    tables: Tables
 
 
-def stack(runs: Sequence[Run], tables: Tables) -> Runs:
-    """Runs of one compilation, and who holds what in each, as one batch."""
+class Data(NamedTuple):
+    """The examples of a batch of runs (`supply`)."""
+
+    own: Any  # [R, ...] what each run has: the tables of who holds what, or a federation of the clients that are asked
+    shared: Any  # the examples that such tables are of; () otherwise
+
+
+def stack(runs: Sequence[Run]) -> Runs:
+    """Runs of one compilation as one batch."""
     numbers = zip(*(run.parts[0] for run in runs), strict=True)
     return Runs(
         [np.array(values, np.float32) for values in numbers],
         np.array([run.seeds.init for run in runs], np.uint32),
         np.array([run.seeds.sample for run in runs], np.uint32),
-        tables,
     )
 
 
@@ -64,6 +69,11 @@ class Program:
         several = "sharded" in self.client_map or "sharded" in self.run_map
         return maps.replicated(maps.device_mesh()) if several else None
 
+    @property
+    def copies(self) -> int:
+        """How often the memory holds what is placed: every device of a CPU has a copy in the same memory."""
+        return jax.device_count() if self.placement and jax.default_backend() == "cpu" else 1
+
     def init(self) -> Any:
         """Runs -> their states before the first round."""
 
@@ -77,11 +87,14 @@ class Program:
         return jax.jit(lambda runs: fedeba_jax.sweep(one, (runs,), run_map=run_map), out_shardings=self.placement)
 
     def chunk(self, rounds: int) -> Any:
-        """(runs, state, first round, examples) -> state, diagnostics [R, rounds, ...], scores after the last round."""
+        """(runs, state, first round, data) -> state, diagnostics [R, rounds, ...], scores after the last round.
+
+        There are no scores where the data holds no test examples.
+        """
         client_map, run_map = maps.by_name(self.client_map), maps.by_name(self.run_map)
 
-        def one(run: Runs, state: State, first: jax.Array, pools: Pools) -> tuple[State, Info, Evaluation]:
-            train, held_out = assemble(pools, run.tables)
+        def one(run: Runs, state: State, own: Any, shared: Any, first: jax.Array) -> tuple[State, Info, Evaluation]:
+            train, held_out = assemble(shared, own) if shared else (own, {})
             state, info, scores = fedeba_jax.simulate(
                 self.algorithm(run),
                 train,
@@ -98,11 +111,38 @@ class Program:
             )
             return state, info, tree.rows(scores, 0)
 
-        def train_chunk(runs: Runs, state: State, first: jax.Array, pools: Pools) -> Any:
-            return fedeba_jax.sweep(one, (runs, state), shared=(first, pools), run_map=run_map)
+        def train_chunk(runs: Runs, state: State, first: jax.Array, data: Data) -> Any:
+            return fedeba_jax.sweep(one, (runs, state, data.own), shared=(data.shared, first), run_map=run_map)
 
         # States come out where they go in, or the second call would compile again.
         return jax.jit(train_chunk, donate_argnums=1, out_shardings=self.placement)
+
+    def judge(self, block: int) -> Any:
+        """(runs, state, federations) -> what each model makes of every example, {model: [R, E]}."""
+        client_map, run_map = maps.by_name(self.client_map), maps.by_name(self.run_map)
+
+        def one(run: Runs, state: State, held: Federation) -> dict[str, Judgement]:
+            every = jnp.arange(held.y.shape[0])
+            models = self.algorithm(run).models(state)
+            return {
+                name: evaluate.judge(self.model.apply, params, held, every, client_map=client_map, block=block)
+                for name, params in models.items()
+            }
+
+        return jax.jit(lambda *rows: fedeba_jax.sweep(one, rows, run_map=run_map))
+
+    def judge_personally(self) -> Any:
+        """(runs, state, federations) -> scores of their clients' own predictions, [R, clients]; None without any."""
+        client_map, run_map = maps.by_name(self.client_map), maps.by_name(self.run_map)
+
+        def one(run: Runs, state: State, held: Federation) -> Scores | None:
+            personalize = self.algorithm(run).personalize
+            if personalize is None or held.ids is None:
+                return None
+            known = state._replace(clients=tree.rows(state.clients, held.ids))
+            return evaluate.score_personal(self.model.apply, personalize, known, held, client_map=client_map)
+
+        return jax.jit(lambda *rows: fedeba_jax.sweep(one, rows, run_map=run_map))
 
     def algorithm(self, run: Runs) -> Algorithm:
         """The algorithm of one run, its numbers possibly traced."""
@@ -110,11 +150,8 @@ class Program:
         return make_algorithm(name, hparams, task, self.model)
 
     def check_memory(self, runs: Runs) -> None:
-        """An error if the states of these runs alone take more than there is, before anything is compiled.
-
-        Sharded runs and clients have the states on every device; the devices of a CPU share its memory.
-        """
-        copies = jax.device_count() if self.placement and jax.default_backend() == "cpu" else 1
+        """An error if the states of these runs alone take more than there is, before anything is compiled."""
+        copies = self.copies
         needed, free = copies * tree.num_bytes(jax.eval_shape(self.init(), runs)), devices.free_memory()
         if needed <= free:
             return

@@ -142,26 +142,30 @@ def _run_batch(
     tell: Tell,
     log_rounds: bool,
 ) -> None:
-    runs, pools = group.placed(batch)
+    runs, supply = group.placed(batch)
     state, done, counters = group.start(runs), 0, rows.no_counts(group.batch_runs)
     if resume:
         journal, leaves = resume
         counters, state = checkpoint.restore(leaves, (counters, state))
         done = journal["done"]
-    over = False
+    over, data = False, supply.feed(done, group.chunk_after(done))
     while not over:
-        start, rounds = done, min(group.task.eval_every, group.task.rounds - done)
+        start, rounds = done, group.chunk_after(done)
         compiles, begun = not group.is_compiled(rounds), time.perf_counter()
-        program = group.chunk(rounds, runs, state, round_number(start), pools)
-        state, info, scores = jax.block_until_ready(program(runs, state, round_number(start), pools))
+        program = group.chunk(rounds, runs, state, round_number(start), data)
+        running = program(runs, state, round_number(start), data)
+        if more := group.chunk_after(start + rounds):
+            data = supply.feed(start + rounds, more)  # while the chunk runs
+        state, info, scores = jax.block_until_ready(running)
+        scores = scores or jax.block_until_ready(supply.score(runs, state))
         seconds = time.perf_counter() - begun
         info, scores = rows.on_host((info, scores))
         before, counters = counters, rows.add(counters, info, start, group.task.cohort_size)
         done += rounds
         over = done >= group.task.rounds or bool(counters.diverged_round[: len(batch)].all())
-        wrong_labels = flipped(pools, runs.tables) if over else None
+        wrong_labels = flipped(group.pools, supply.tables) if over else None
         evaluated = rows.of_evaluation(
-            batch, runs.tables, scores, counters, done, over=over, origin=origin, flipped=wrong_labels
+            batch, supply.tables, scores, counters, done, over=over, origin=origin, flipped=wrong_labels
         )
         if log_rounds:
             folder.append_rows(out / folder.ROUNDS, rows.of_rounds(batch, info, before.diverged_round, start))

@@ -21,7 +21,10 @@ def how(batch_runs: int = 0) -> How:
     for flag, name in (("client_map", FLAGS.client_map), ("run_map", FLAGS.run_map)):
         if name != "auto":
             maps.by_name(name, f"--{flag}")
-    return How(FLAGS.client_map, FLAGS.run_map, batch_runs)
+    if FLAGS.data_budget is not None and not FLAGS.data_budget >= 0:
+        raise ValueError(f"--data_budget={FLAGS.data_budget} is not valid; give 0 or more GiB")
+    budget = None if FLAGS.data_budget is None else FLAGS.data_budget * 2**30
+    return How(FLAGS.client_map, FLAGS.run_map, batch_runs, budget)
 
 
 def run(
@@ -73,6 +76,7 @@ def describe(plan: runner.Plan, out: Path, *, in_detail: bool = False, with_cost
     for group in plan.groups if in_detail else []:
         batches = f"{_count(len(group.missing), 'run')}, {group.batch_runs} at once"
         maps = f"run map {group.program.run_map}, client map {group.program.client_map}"
+        maps += ", examples on the host" * group.hosted
         cost = f"; {estimate(group)}" if with_cost else ""
         lines.append(f"  {group.algorithm}: {batches}, {group.task.rounds} rounds, {maps}{cost}")
     return "\n".join(lines)

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedeba_jax.examples import pack
+from fedeba_jax import examples as stored
+from fedeba_jax.examples import Examples
 from fedeba_jax.types import Federation
 
 
 class Stored(NamedTuple):
     """A `Federation` on the host: NumPy arrays, or memory maps of files."""
 
-    x: np.ndarray  # [N, ...], not packed
+    x: Examples  # [N, ...]
     y: np.ndarray
     rows: np.ndarray  # [M, C]
     num_examples: np.ndarray  # [M]
@@ -49,5 +50,5 @@ def part(whole: Stored, ids: np.ndarray, clients: int, examples: int) -> Federat
     held[: len(taken)] = taken
     nobody = np.iinfo(np.int32).max
     known = np.concatenate([asked, np.full(clients - len(asked), nobody)]).astype(np.int32)
-    arrays: Any = (pack(whole.x[held]), whole.y[held], rows, count, known)
+    arrays: Any = (stored.part(whole.x, held), whole.y[held], rows, count, known)
     return Federation(*arrays)

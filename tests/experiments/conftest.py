@@ -25,7 +25,7 @@ def shared_programs():
     starts, start = {}, Group.start
 
     def shared_chunk(group, rounds, *arguments):
-        key = (group.program, group.batch_runs, group.stacked(group.missing[:1]).tables.train.rows.shape, rounds)
+        key = (group.program, group.batch_runs, group.hosted, group.tables(group.missing[:1]).train.rows.shape, rounds)
         if key not in compiled:
             compiled[key] = compile_chunk(group, rounds, *arguments)
         group._compiled[rounds] = compiled[key]

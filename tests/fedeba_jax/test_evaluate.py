@@ -51,7 +51,7 @@ def test_scores_of_a_model_are_those_of_a_loop_whatever_the_blocks(block):
 def test_personal_scores_of_one_shared_model_are_its_scores():
     state = State(PARAMS[0], jnp.zeros(len(COUNTS)))
     personal = score_personal(
-        PROBLEM.model.apply, lambda params, _: alone(params), state, PROBLEM.test, client_map=maps.mapped
+        PROBLEM.model.apply, lambda params, _: alone(params), state, PROBLEM.test.federation, client_map=maps.mapped
     )
     close(personal, score_model(PROBLEM.model.apply, PARAMS[0], PROBLEM.test, client_map=maps.mapped, block=7))
 
@@ -75,7 +75,7 @@ def test_a_mixture_predicts_the_mean_of_its_models_probabilities(client_map):
         return Mixture(stacked, jnp.stack([1 - share, share]))
 
     state = State(PARAMS, shares)
-    scores = score_personal(PROBLEM.model.apply, personalize, state, PROBLEM.test, client_map=client_map)
+    scores = score_personal(PROBLEM.model.apply, personalize, state, PROBLEM.test.federation, client_map=client_map)
 
     def probability(i, x):
         return (1 - i / 5) * probabilities(PARAMS[0], x) + i / 5 * probabilities(PARAMS[1], x)

@@ -54,6 +54,7 @@ def execute(
     client_map: str = "auto",
     run_map: str = "auto",
     batch_runs: int = 0,
+    data_budget: float | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """Run what is missing; the rows of the folder. `tell` is told the chunks, not the plan."""
@@ -62,7 +63,7 @@ def execute(
         if tell and isinstance(event, Chunk):
             tell(event)
 
-    runner.execute(runs, out, chunks_only, how=How(client_map, run_map, batch_runs), **options)
+    runner.execute(runs, out, chunks_only, how=How(client_map, run_map, batch_runs, data_budget), **options)
     return folder.read_rows(out / folder.RESULTS)
 
 

@@ -41,7 +41,7 @@ def group(runs, datasets, done=frozenset(), how=How()):  # noqa: B008
 
 def test_each_run_has_the_noise_of_its_data_seed(datasets):
     runs = make("fedeba", grid=("tau=0.1,1",), seeds=(0, 1), validation=0.1, label_noise=0.5)
-    labels = group(runs, datasets).stacked(runs).tables.labels
+    labels = group(runs, datasets).tables(runs).labels
     expected = {run.seed: run.dealing.split(datasets["fashion_mnist_mini"], run.seed).labels for run in runs}
     np.testing.assert_array_equal(labels, [expected[run.seed] for run in runs])
     assert (expected[0] != expected[1]).any()
@@ -49,7 +49,7 @@ def test_each_run_has_the_noise_of_its_data_seed(datasets):
 
 def test_without_noise_nothing_of_it_reaches_the_program(datasets):
     runs = make("fedavg")
-    assert group(runs, datasets).stacked(runs).tables.labels is None
+    assert group(runs, datasets).tables(runs).labels is None
 
 
 def test_shapes_and_batches_follow_from_all_runs_finished_or_not(datasets):
@@ -59,7 +59,7 @@ def test_shapes_and_batches_follow_from_all_runs_finished_or_not(datasets):
     assert (rest.missing, rest.batch_runs) == (runs[3:], every.batch_runs)
     assert rest.program.sizes == every.program.sizes
     assert [batch for batch in rest.batches()] == [runs[3:]]
-    for one, other in zip(rest.stacked(runs[3:]).tables.train, every.stacked(runs[3:]).tables.train, strict=True):
+    for one, other in zip(rest.tables(runs[3:]).train, every.tables(runs[3:]).train, strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -1,0 +1,69 @@
+"""Examples on the devices or on the host: the same results, to the bit."""
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.execution import devices, folder
+from experiments.execution.batches import How, groups
+from fedeba_jax.data.sources import load
+from tests.support.runs import Killed, execute, kill_after, make
+
+ON_HOST = {"data_budget": 0.0}
+CASES = {
+    "one model": make("fedeba_plus", "theta=5", rounds=3, eval_every=2),
+    "several runs of ragged clients": make(
+        "fedavg", grid=("lr=0.05,0.1",), seeds=(0, 1), partition="dirichlet", rounds=2, eval_every=1
+    ),
+    "noisy labels and validation": make("fedeba", validation=0.2, label_noise=0.3, partition="dirichlet"),
+    "personal models": make("ditto", rounds=2, eval_every=1),
+    "clients that are asked though not sampled": make("focus", rounds=2, eval_every=2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_on_the_host_results_are_those_on_the_devices(case, tmp_path):
+    runs = CASES[case]
+    resident = execute(runs, tmp_path / "resident", log_rounds=True)
+    hosted = execute(runs, tmp_path / "hosted", log_rounds=True, **ON_HOST)
+    assert hosted == resident
+    for table in folder.TABLES:
+        assert (tmp_path / "hosted" / table).read_bytes() == (tmp_path / "resident" / table).read_bytes()
+
+
+def test_on_the_host_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path):
+    runs = make("fedavg", rounds=4, eval_every=2)
+    whole = execute(runs, tmp_path / "whole", **ON_HOST)
+    with pytest.raises(Killed):
+        execute(runs, tmp_path / "stopped", kill_after(1), **ON_HOST)
+    assert execute(runs, tmp_path / "stopped", **ON_HOST) == whole
+
+
+def group(runs, budget):
+    (made,) = groups(runs, set(), {"fashion_mnist_mini": load("fashion_mnist_mini")}, How(data_budget=budget))
+    return made
+
+
+def test_data_larger_than_the_budget_stays_on_the_host():
+    runs = make("fedavg")
+    assert not group(runs, None).hosted, "half of the memory is more than the embedded images"
+    assert not group(runs, 2**30).hosted
+    assert group(runs, 2**20).hosted
+
+
+def test_a_chunk_takes_the_examples_of_its_cohorts_alone():
+    runs = make("fedavg", clients=100, cohort_size=2, rounds=3, eval_every=3)
+    _, supply = group(runs, 0).placed(runs)
+    train = supply.feed(0, 3).own
+    assert train.rows.shape[1] == 6, "three rounds of two clients"
+    assert jax.tree.leaves(train.x)[0].shape[:2] == (1, 6 * 100), "of 100 images each"
+    assert supply.num_bytes(3) < 10**6
+    np.testing.assert_array_equal(supply.feed(0, 3).own.ids, train.ids)
+
+
+def test_a_chunk_that_does_not_fit_is_refused_before_anything_runs(monkeypatch):
+    runs = make("fedavg")
+    made = group(runs, 0)
+    monkeypatch.setattr(devices, "free_memory", lambda: 1000)
+    with pytest.raises(ValueError, match=r"--eval_every=1: .* 0\.00 GiB are free; give fewer rounds"):
+        made.placed(runs)
