@@ -66,6 +66,7 @@ class Spec(NamedTuple):
     system: Path | None = None
     tfds: bool = True  # tfds has it under the same name
     embedded: bool = False
+    by_hand: str = ""  # the files to put in place, where nothing can fetch them
     describe: Callable[[Path], list[str]] | None = None  # what `experiments.fetch` tells of the raw files
 
     @property

