@@ -36,6 +36,7 @@ from fedeba_jax.data.sources.readers import (
     read_cifar100,
     read_embedded,
     read_idx,
+    read_reddit,
     read_shakespeare_chars,
     read_shakespeare_words,
     read_tfds,
@@ -234,6 +235,15 @@ DATASETS: dict[str, Spec] = {
         read=read_tiny_imagenet,
         tfds=False,
         by_hand="a folder tiny-imagenet-200 with some of the official images",
+    ),
+    "reddit": Spec(
+        shape=(10,),
+        train_counts=(),
+        test_counts=(),
+        md5={},
+        read=read_reddit,
+        tfds=False,
+        by_hand="LEAF's json files, train/*.json and test/*.json or train_data.json and test_data.json,",
     ),
     "shakespeare_words": Spec(
         shape=(10,),
