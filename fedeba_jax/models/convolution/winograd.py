@@ -24,7 +24,7 @@ G = np.array([[6, 0, 0, 0, 0], [-4, -4, -4, -4, -4], [-4, 4, -4, 4, -4],
 # fmt: on
 
 
-def _combine(coefficients: np.ndarray, terms: Sequence[jax.Array] | jax.Array) -> jax.Array:
+def combine(coefficients: np.ndarray, terms: Sequence[jax.Array] | jax.Array) -> jax.Array:
     """sum_i coefficients[i] terms[i], without the products by 0 and 1."""
     used = [(float(a), term) for a, term in zip(coefficients, terms, strict=True) if a]
     return sum((term if a == 1 else a * term for a, term in used[1:]), start=used[0][0] * used[0][1])
@@ -32,8 +32,8 @@ def _combine(coefficients: np.ndarray, terms: Sequence[jax.Array] | jax.Array) -
 
 def _input(x: jax.Array) -> jax.Array:
     """B' tile B of every tile: [B, H, W, C] -> [36, B t s, C], columns before rows in the 36."""
-    rows = materialize(jnp.stack([_combine(b, taps(x, 1)) for b in B_T]))
-    tiles = jnp.stack([_combine(b, taps(rows, 3)) for b in B_T])
+    rows = materialize(jnp.stack([combine(b, taps(x, 1)) for b in B_T]))
+    tiles = jnp.stack([combine(b, taps(rows, 3)) for b in B_T])
     return materialize(tiles.reshape(TILE * TILE, -1, x.shape[-1]))
 
 
@@ -47,8 +47,8 @@ def _kernel(kernel: jax.Array) -> jax.Array:
 def _output_grad(winner: jax.Array, g: jax.Array) -> jax.Array:
     """A dy A' of the unpooled gradient: [36, B t s, O]."""
     dy = materialize(jnp.stack(unpool(winner, g))).reshape(POOL, POOL, *g.shape)
-    rows = materialize(jnp.stack([_combine(a, dy) for a in A_T.T], 1))
-    d = jnp.stack([_combine(a, rows) for a in A_T.T])
+    rows = materialize(jnp.stack([combine(a, dy) for a in A_T.T], 1))
+    d = jnp.stack([combine(a, rows) for a in A_T.T])
     return materialize(d.reshape(TILE * TILE, -1, g.shape[-1]))
 
 
@@ -56,8 +56,8 @@ def _forward(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, jax.Array]:
     b, h, w, _ = x.shape
     m = jnp.einsum("vnc,vco->vno", _input(x), _kernel(kernel))
     m = m.reshape(TILE, TILE, b, h // 2 - 2, w // 2 - 2, -1)
-    columns = [materialize(_combine(a, m)) for a in A_T]
-    return pool([_combine(A_T[p], columns[q]) for p, q in SHIFTS])
+    columns = [materialize(combine(a, m)) for a in A_T]
+    return pool([combine(A_T[p], columns[q]) for p, q in SHIFTS])
 
 
 def _kernel_grad(x: jax.Array, kernel: jax.Array, winner: jax.Array, g: jax.Array) -> jax.Array:
@@ -68,8 +68,8 @@ def _kernel_grad(x: jax.Array, kernel: jax.Array, winner: jax.Array, g: jax.Arra
 def _input_grad(x: jax.Array, kernel: jax.Array, winner: jax.Array, g: jax.Array) -> jax.Array:
     d = jnp.einsum("vno,vco->vnc", _output_grad(winner, g), _kernel(kernel))
     d = d.reshape(TILE, TILE, *g.shape[:3], -1)
-    rows = materialize(add_taps(materialize([_combine(b, d) for b in B_T.T]), 3))
-    return add_taps(materialize([_combine(b, rows) for b in B_T.T]), 1)
+    rows = materialize(add_taps(materialize([combine(b, d) for b in B_T.T]), 3))
+    return add_taps(materialize([combine(b, rows) for b in B_T.T]), 1)
 
 
 WINOGRAD = in_groups(ConvPool(_forward, _kernel_grad, _input_grad))

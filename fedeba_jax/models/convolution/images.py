@@ -1,0 +1,54 @@
+"""Work on a batch a few images at a time, so that what is computed in between stays in a core's cache."""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+CACHE = 2 << 20  # bytes in between; measured: from 1 to 4 MB the layers of ResNet-18 take the same time
+
+
+def group_size(count: int, image_bytes: int, cache: int = CACHE) -> int:
+    """How many of `count` images to take at once, if each needs so many bytes in between.
+
+    Of the sizes down to half of what fits, the one that leaves the fewest empty places in the last group.
+    """
+    most = min(count, max(1, cache // image_bytes))
+    return min(range(most, most // 2, -1), key=lambda size: math.ceil(count / size) * size)
+
+
+def map_images(function: Callable[..., jax.Array], size: int, *arrays: jax.Array) -> jax.Array:
+    """function(*arrays) of arrays [B, ...] -> [B, ...], `size` images at a time."""
+    count = arrays[0].shape[0]
+    if size >= count:
+        return function(*arrays)
+    return join(lax.map(lambda group: function(*group), split(size, *arrays)), count)
+
+
+def sum_images(function: Callable[..., jax.Array], size: int, *arrays: jax.Array) -> jax.Array:
+    """function(*arrays), a sum over the images of arrays [B, ...], `size` images at a time; images of 0 add nothing."""
+    if size >= arrays[0].shape[0]:
+        return function(*arrays)
+    groups = split(size, *arrays)
+    shape = jax.eval_shape(function, *(a[0] for a in groups))
+
+    def add(total: jax.Array, group: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
+        return total + function(*group), None
+
+    return lax.scan(add, jnp.zeros(shape.shape, shape.dtype), groups)[0]
+
+
+def split(size: int, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+    """[B, ...] -> [groups, size, ...], the last group filled up with zeros."""
+    count = arrays[0].shape[0]
+    groups = max(1, math.ceil(count / size))
+    missing = groups * size - count
+    padded = (jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)) if missing else a for a in arrays)
+    return tuple(a.reshape(groups, size, *a.shape[1:]) for a in padded)
+
+
+def join(grouped: jax.Array, count: int) -> jax.Array:
+    """[groups, size, ...] -> [count, ...]."""
+    return grouped.reshape(-1, *grouped.shape[2:])[:count]
