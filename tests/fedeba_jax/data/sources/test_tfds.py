@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 
+import numpy as np
 import pytest
 
 from fedeba_jax.data import sources
@@ -52,6 +53,32 @@ def test_a_broken_tfds_set_is_an_error(data_dir, fake_tfds):
     prepare(data_dir / "tiny")
     fake_tfds.builder_from_directory = lambda path: None
     with pytest.raises(DataError, match=r"3\.0\.1: not a readable array_record.*prepared tfds"):
+        sources.load("tiny", data_dir)
+
+
+@pytest.mark.parametrize(
+    ("array", "value", "message"),
+    [
+        ("x_train", np.full((6, 4, 5, 1), np.nan), r"3\.0\.1: x_train is float64\[6, 4, 5, 1\], expected uint8"),
+        ("x_test", np.full((3, 4, 5, 1), np.inf), "x_test is float64"),
+    ],
+)
+def test_pixels_that_are_no_bytes_are_refused(data_dir, arrays, fake_tfds, array, value, message):
+    arrays[array] = value
+    prepare(data_dir / "tiny")
+    with pytest.raises(DataError, match=message):
+        sources.load("tiny", data_dir)
+    assert not (data_dir / "tiny" / "cache").exists()
+
+
+def test_labels_that_are_no_integers_are_refused(data_dir, arrays, fake_tfds):
+    class Halves:
+        def as_data_source(self, split):
+            return [{"image": image, "label": 0.5} for image in arrays[f"x_{split}"]]
+
+    fake_tfds.builder_from_directory = lambda path: Halves()
+    prepare(data_dir / "tiny")
+    with pytest.raises(DataError, match=r"3\.0\.1: labels are float64, not integers"):
         sources.load("tiny", data_dir)
 
 

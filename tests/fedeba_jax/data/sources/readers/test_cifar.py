@@ -247,3 +247,21 @@ def test_wrong_values_are_refused(cifar, tmp_path, monkeypatch, key, value, mess
         sources.load("cifar100", tmp_path)
     assert "cifar-100-python/test" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_cifar100_pickle_with_foreign_objects_is_refused(cifar, tmp_path, monkeypatch):
+    """Even where its md5 is the expected one: what is unpickled must not run code."""
+    evil = b"cos\nsystem\n(S'touch " + str(tmp_path / "evil").encode() + b"'\ntR."
+    md5 = dict.fromkeys(("train", "test"), hashlib.md5(evil).hexdigest())
+    monkeypatch.setitem(sources.DATASETS, "cifar100", spec_of(cifar, read=partial(read_cifar100, md5=md5)))
+    write_folder(tmp_path, {"train": evil, "test": evil})
+    with pytest.raises(DataError, match=r"cifar-100-python/.*: not a CIFAR batch .*os.system is not allowed"):
+        sources.load("cifar100", tmp_path)
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_cifar100_archive_that_leads_out_is_refused(cifar100, tmp_path):
+    archive = write_archive(tmp_path, {"../../out": b"x", **cifar100})
+    with pytest.raises(DataError, match=r"cifar-100-python\.tar\.gz: holds a path that leads out of it"):
+        sources.load("cifar100", tmp_path)
+    assert [path.name for path in archive.parent.iterdir()] == [archive.name]
