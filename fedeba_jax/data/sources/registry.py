@@ -71,7 +71,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, log: Log = q
     spec = DATASETS[name]
     folder = data_folder(name, data_dir)
     tried = []
-    for source, attempt, remedy in _sources(name, spec, folder, fetch, log):
+    for source, attempt, remedy in _sources(name, spec, folder, fetch, lambda line: log(f"{name}: {line}")):
         try:
             raw = attempt()
             if raw is None:

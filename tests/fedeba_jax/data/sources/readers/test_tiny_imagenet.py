@@ -56,7 +56,7 @@ def test_folder_zip_and_cache_give_the_same(layout, tmp_path):
     write_zip(tmp_path / "zip", layout)
     lines = []
     folder = sources.load(NAME, tmp_path / "folder", log=lines.append)
-    assert "decoded 6 of 6 images" in lines
+    assert f"{NAME}: decoded 6 of 6 images" in lines
     assert same(folder, sources.load(NAME, tmp_path / "zip"))
     again = sources.load(NAME, tmp_path / "folder")
     assert same(folder, again)
@@ -84,11 +84,8 @@ def test_pieces_come_back_in_order(layout, tmp_path, monkeypatch):
     monkeypatch.setattr(jpegs, "_PIECE", 4)
     lines = []
     assert same(whole, sources.load(NAME, tmp_path / "pieces", log=lines.append))
-    assert [line for line in lines if line.startswith("decoded")] == [
-        "decoded 4 of 6 images",
-        "decoded 6 of 6 images",
-        "decoded 3 of 3 images",
-    ]
+    decoded = [line.removeprefix(f"{NAME}: decoded ") for line in lines if "decoded" in line]
+    assert decoded == ["4 of 6 images", "6 of 6 images", "3 of 3 images"]
 
 
 def test_a_sample_is_not_taken_for_the_whole(layout, tmp_path):
