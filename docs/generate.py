@@ -64,6 +64,8 @@ def sections() -> str:
             lines += ["It looks at predictions: from Python, give it `LocalTraining(..., apply=model.apply)`.", ""]
         meanings = arguments(doc)
         known = hyperparameters(factory)
+        if missing := [key for key in known if key not in meanings]:
+            raise SystemExit(f"{name}: its docstring has no entry for {missing[0]} under Args:; write one")
         rows = [
             (f"`{h.name}`", f"`{written(h.default)}`", values(h), "traced" if h.traced else "static", meanings[h.name])
             for h in known.values()
@@ -112,7 +114,7 @@ def link(factory: Any, up: str) -> str:
 
 def arguments(doc: str) -> dict[str, str]:
     """What the docstring says of each argument."""
-    section = doc.split("Args:\n")[1].split("\n\n")[0]
+    section = doc.partition("Args:\n")[2].split("\n\n")[0]
     items = re.split(r"^  (?=\w+:)", section, flags=re.MULTILINE)
     pairs = (item.partition(":") for item in items if item.strip())
     return {name.strip(): escaped(" ".join(text.split())) for name, _, text in pairs}

@@ -77,7 +77,9 @@ def test_scores_are_over_targets():
 def test_personal_scores_are_over_targets():
     test = held_out(federate(X, Y, OWNED))
     own = lambda server, client: Mixture(TABLE[None], jnp.ones(1))  # noqa: E731
-    scores = evaluate.score_personal(BIGRAM.apply, own, State((), jnp.zeros((2, 1))), test.federation, client_map=maps.mapped)
+    scores = evaluate.score_personal(
+        BIGRAM.apply, own, State((), jnp.zeros((2, 1))), test.federation, client_map=maps.mapped
+    )
     np.testing.assert_allclose(scores.accuracy, [accuracy(rows) for rows in OWNED], rtol=1e-6)
 
 
