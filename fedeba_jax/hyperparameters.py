@@ -41,7 +41,7 @@ Temperature = Annotated[Scalar, Bounds(0, open=True), "temperature"]  # or a rul
 Natural = Annotated[int, Bounds(0)]
 Count = Annotated[int, Bounds(1)]  # static, as Natural
 
-COLLABORATORS = ("local", "server", "model", "rounds")
+COLLABORATORS = ("local", "server", "model", "rounds", "data_dir")
 """Parameters that are not the user's: values that the program passes to a factory."""
 
 

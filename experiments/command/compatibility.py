@@ -92,7 +92,7 @@ def _check_privacy(algorithm: str, values: dict[str, Any], task: Task) -> None:
             )
         if "theta" in values and task.local_epochs:
             raise ValueError(f"{place}: local epochs give clients unequal numbers of steps, which weigh; give --steps")
-        if given["delta"] > 1 / task.clients:
+        if task.clients and given["delta"] > 1 / task.clients:
             raise ValueError(
                 f"{place}: delta={given['delta']:g} lets one of {task.clients} clients be "
                 "published; give at most 1 over their number"

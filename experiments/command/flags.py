@@ -7,6 +7,7 @@ from typing import Any
 
 from absl import flags
 
+from experiments.command import datasets
 from experiments.command.tasks import CHOICES, FIELDS, HELP, OPTIONS, TASKS
 from fedeba_jax.client_map import NAMES as MAPS
 from fedeba_jax.metrics import SHOWN
@@ -24,6 +25,9 @@ flags.DEFINE_bool("overwrite", False, "Replace the experiment that --out holds."
 flags.DEFINE_bool("plot", True, "Write a picture (needs the plot extra).")
 flags.DEFINE_enum("select_on", "validation", ["validation", "test"], "Which split the best points are chosen on.")
 flags.DEFINE_enum("metric", "mean", list(SHOWN), "What the best points are chosen by.")
+flags.DEFINE_string(
+    "data", None, "Your own data instead of the task's: an npz file, or a folder of one for each client."
+)
 flags.DEFINE_string("data_dir", None, "Where data sets live; default $FEDEBA_DATA, or ./data.")
 flags.DEFINE_string("client_map", "auto", f"How the clients of a round run: {MAPS}.")
 flags.DEFINE_string("run_map", "auto", f"How several runs run: {MAPS}.")
@@ -56,7 +60,12 @@ def set_defaults(defaults: dict[str, Any]) -> None:
 
 def changes() -> dict[str, Any]:
     """The fields of the task that flags change."""
-    return {field: FLAGS[field].value for field in FIELDS if FLAGS[field].value is not None}
+    given = {field: FLAGS[field].value for field in FIELDS if FLAGS[field].value is not None}
+    if FLAGS.data is None:
+        return given
+    if "dataset" in given:
+        raise ValueError(f"--data={FLAGS.data} and --dataset={given['dataset']} are both given; give one of them")
+    return {**given, "dataset": datasets.own(FLAGS.data)}
 
 
 def others(validation: float) -> dict[str, Any]:

@@ -1,14 +1,17 @@
-"""Tasks by name: a data set, a model, and the paper's setting for them as the default."""
+"""Tasks by name: a data set, a model, and the paper's setting for them as the default.
+
+What a task leaves to its data (how many clients it has, for one) is filled in by `opening`, when the data is there.
+"""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
 import jax
 
-from experiments.command import calls
+from experiments.command import calls, datasets
 from experiments.command.values import Call, Traced
-from fedeba_jax.data.sources import DATASETS
+from fedeba_jax.data.dealing import PARTITIONS, TEST_SPLITS
 from fedeba_jax.models import MODELS
 from fedeba_jax.objectives import OBJECTIVES
 from fedeba_jax.privacy import MODES
@@ -24,6 +27,7 @@ def _option(field: str, written: str) -> Call:
 
 SGD, CROSS_ENTROPY = _option("server", "sgd(1.0)"), _option("objective", "cross_entropy")
 NO_PRIVACY = _option("privacy", "none")
+AUTO = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +35,9 @@ class Task:
     """Everything about a run that is not the algorithm; each field is also a flag."""
 
     dataset: Annotated[str, "data set"]
-    model: Annotated[str, "network"]
-    clients: Annotated[int, "number of clients M"] = 100
-    cohort_size: Annotated[int, "clients sampled in each round, n"] = 10
+    model: Annotated[str, "network; auto goes by the shape of the data"]
+    clients: Annotated[int, "number of clients M; 0 is as many as the data has"] = 100
+    cohort_size: Annotated[int, "clients sampled in each round, n; 0 is all"] = 10
     steps: Annotated[int, "local SGD steps K"] = 10
     local_epochs: Annotated[int, "if not 0: passes over the local data instead of K steps"] = 0
     batch_size: Annotated[int, "examples of a local step B; 0 is the whole local set"] = 50
@@ -42,12 +46,12 @@ class Task:
     server: Annotated[Call, "how an update becomes the next model"] = SGD
     objective: Annotated[Call, "what clients minimise"] = CROSS_ENTROPY
     privacy: Annotated[Call, "what is clipped and noised, for examples or for clients"] = NO_PRIVACY
-    partition: Annotated[str, "how training data is dealt"] = "shards"
+    partition: Annotated[str, "how training data is dealt; natural: to the clients that it came with"] = "shards"
     shards_per_client: Annotated[int, "label shards that each client gets (partition=shards)"] = 2
-    dirichlet: Annotated[float, "concentration of the label mixtures (partition=dirichlet)"] = 0.1
-    test_split: Annotated[str, "the official test set, dealt like the training data, or 20% of each client's own"] = (
-        "auto"
-    )
+    dirichlet: Annotated[float, "concentration of label mixtures (partition=dirichlet) or sizes (quantity)"] = 0.1
+    test_split: Annotated[
+        str, "the official test set, dealt like the training data, 20% of each client's own, or what it came with"
+    ] = AUTO
     label_noise: Annotated[float, "share of training (and validation) labels that are flipped to another"] = 0.0
     loss_eval: Annotated[str, "what the losses that weigh clients are measured on"] = "full"
     rounds: Annotated[int, "rounds T"] = 2000
@@ -59,20 +63,37 @@ FIELDS: dict[str, Any] = {name: kind for name, kind, _ in _FIELDS}
 HELP: dict[str, str] = {name: meaning for name, _, meaning in _FIELDS}
 jax.tree_util.register_dataclass(Task, data_fields=list(FIELDS), meta_fields=[])
 
-TASKS = {
-    "fashion_mnist_mlp": Task("fashion_mnist", "mlp"),
-    "fashion_mnist_mini_mlp": Task("fashion_mnist_mini", "mlp", clients=50, cohort_size=5, rounds=300, eval_every=20),
-    "mnist_mlp": Task("mnist", "mlp"),
-    "cifar10_cnn": Task("cifar10", "cnn"),
-    "cifar10_mlp": Task("cifar10", "mlp"),
+
+class Preset(NamedTuple):
+    """A task, and on what it was ever run: --list says so."""
+
+    task: Task
+    ran: str
+
+
+NEVER_HAD = "never run: the data could not be had here"
+NEVER = "never run"
+
+# Rates, batches and splits are the paper's (section on experimental details) unless a comment says otherwise.
+PRESETS = {
+    "fashion_mnist_mlp": Preset(Task("fashion_mnist", "mlp"), "2,000 rounds, seeds 0 and 1 (docs/results.md)"),
+    "fashion_mnist_mini_mlp": Preset(
+        Task("fashion_mnist_mini", "mlp", clients=50, cohort_size=5, rounds=300, eval_every=20),
+        "300 rounds, seeds 0 and 1, all methods (docs/results.md)",
+    ),
+    "mnist_mlp": Preset(Task("mnist", "mlp"), NEVER),
+    "cifar10_cnn": Preset(Task("cifar10", "cnn"), NEVER),
+    "cifar10_mlp": Preset(Task("cifar10", "mlp"), NEVER),
 }
+
+TASKS = {name: preset.task for name, preset in PRESETS.items()}
 
 RATES = ("lr", "lr_decay")
 """Fields that are numbers in the program: runs that differ in them, or in numbers of OPTIONS, share a compilation."""
 
 CHOICES = {
-    "partition": ("shards", "dirichlet"),
-    "test_split": ("auto", "sharded_official", "holdout"),
+    "partition": PARTITIONS,
+    "test_split": TEST_SPLITS,
     "loss_eval": ("full", "last_batch"),
 }
 
@@ -88,6 +109,8 @@ def read(field: str, value: Any) -> Any:
     """The value of a field, from itself or from its text."""
     if field in OPTIONS:
         return value if isinstance(value, Call) else _option(field, value)
+    if field == "dataset":
+        return datasets.read(value)
     kind: Any = Traced if field in RATES else FIELDS[field]
     try:
         return kind(value)
@@ -98,22 +121,26 @@ def read(field: str, value: Any) -> Any:
 
 def checked(task: Task) -> Task:
     """The task, with what is automatic resolved; an error in one line if a field is wrong."""
-    for field, known in (("dataset", DATASETS), ("model", MODELS)):
-        if getattr(task, field) not in known:
-            raise ValueError(f"--{field}={getattr(task, field)} is not known; choose one of {', '.join(known)}")
-    for field in ("clients", "cohort_size", "steps", "rounds", "eval_every", "shards_per_client"):
+    datasets.read(task.dataset)
+    if task.model not in (*MODELS, AUTO):
+        raise ValueError(f"--model={task.model} is not known; choose one of {', '.join(MODELS)}, {AUTO}")
+    for field in ("steps", "rounds", "eval_every", "shards_per_client"):
         _require(getattr(task, field) >= 1, task, field, "give at least 1")
-    for field in ("local_epochs", "batch_size"):
+    for field in ("clients", "cohort_size", "local_epochs", "batch_size"):
         _require(getattr(task, field) >= 0, task, field, "give 0 or more")
     for field in (*RATES, "dirichlet"):
         _require(0 < getattr(task, field) < float("inf"), task, field, "give a positive number")
     _require(0 <= task.label_noise <= 1, task, "label_noise", "give a share in [0, 1]")
     for field, valid in CHOICES.items():
         _require(getattr(task, field) in valid, task, field, f"choose one of {', '.join(valid)}")
+    if not task.clients:
+        _require(task.partition in (AUTO, "natural"), task, "clients", f"partition {task.partition} needs at least 1")
+        return task
     if task.cohort_size > task.clients:
         raise ValueError(f"--cohort_size={task.cohort_size} exceeds --clients={task.clients}; lower --cohort_size")
-    if task.test_split == "auto":
-        split = "sharded_official" if task.partition == "shards" else "holdout"
+    task = dataclasses.replace(task, cohort_size=task.cohort_size or task.clients)
+    if task.test_split == AUTO and task.partition not in (AUTO, "natural") and datasets.has_test_labels(task.dataset):
+        split = "sharded_official" if task.partition in ("shards", "iid") else "holdout"
         return dataclasses.replace(task, test_split=split)
     return task
 

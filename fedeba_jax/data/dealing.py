@@ -95,7 +95,10 @@ class Dealing:
         if chosen == "natural":
             if dataset.client_train is None:
                 raise ValueError(f"partition=natural: {name} has no clients of its own; choose another partition")
-            clients = clients or _num_clients(dataset)
+            there_are = _num_clients(dataset)
+            clients = clients or there_are
+            if clients > there_are:
+                raise ValueError(f"clients={clients} is more than the {there_are} that {name} has; lower clients")
         if clients < 1:
             raise ValueError(f"clients={clients}: {name} dealt by {chosen} has no number of its own; give clients")
         if chosen in ("shards", "dirichlet") and not _has_labels(dataset.y_train):

@@ -62,3 +62,13 @@ def test_a_binary_has_defaults_of_its_own():
         assert common_flags.seeds() == (0, 1)
         assert common_flags.changes() == {"rounds": 200}
     assert common_flags.changes() == {}
+
+
+def test_own_data_stands_for_the_data_set_of_the_task():
+    with flagsaver.flagsaver(data="mine.npz"):
+        assert common_flags.changes() == {"dataset": "custom(mine.npz)"}
+    with (
+        flagsaver.flagsaver(data="mine.npz", dataset="mnist"),
+        pytest.raises(ValueError, match=r"--data=mine.npz and --dataset=mnist are both given; give one of them"),
+    ):
+        common_flags.changes()

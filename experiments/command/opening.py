@@ -1,0 +1,42 @@
+"""Runs as their data has them: what flags left open is filled in once the data is there.
+
+A task may leave to the data how many clients there are (natural partitions), how it is dealt, what clients are tested
+on, and which network fits. Everything after this module sees numbers and names.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from experiments.command import compatibility, datasets, tasks
+from experiments.command.runs import Run
+from fedeba_jax.data.sources import Dataset
+
+SMALLEST_IMAGE = 16  # pixels on a side that the CNN needs
+
+
+def opened(runs: Sequence[Run], data_dir: str | None) -> tuple[list[Run], dict[str, Dataset]]:
+    """The runs as their data has them, and the data sets by the texts that name them."""
+    found = {text: datasets.load(text, data_dir) for text in {run.task.dataset: None for run in runs}}
+    each = [settled(run, found[run.task.dataset]) for run in runs]
+    return list({run.id: run for run in each}.values()), found
+
+
+def settled(run: Run, dataset: Dataset) -> Run:
+    """The run with all that is automatic as this data set has it."""
+    dealing = run.dealing.settled(dataset)
+    dealt = {name: getattr(dealing, name) for name in ("clients", "partition", "test_split")}
+    model = fitting_model(dataset) if run.task.model == tasks.AUTO else run.task.model
+    task = tasks.checked(dataclasses.replace(run.task, **dealt, model=model))
+    task = compatibility.everybody(run.algorithm, run.hparams, task)
+    compatibility.check(run.algorithm, run.hparams, task)
+    return run if task == run.task else dataclasses.replace(run, task=task)
+
+
+def fitting_model(dataset: Dataset) -> str:
+    """The network that suits the shape of an example: of tokens, of images large enough for a CNN, of features."""
+    shape = dataset.x_train.shape[1:]
+    if dataset.y_train.ndim > 1:
+        return "lstm_words"
+    if len(shape) == 1:
+        return "logistic"
+    return "cnn" if min(shape[:2]) >= SMALLEST_IMAGE else "mlp"
