@@ -14,6 +14,7 @@ from absl import flags
 
 from experiments.command import cli, grids
 from experiments.command import flags as common_flags
+from experiments.command.opening import opened
 from experiments.command.runs import Run
 from experiments.execution import runner, session
 from experiments.execution.progress import Progress
@@ -66,7 +67,7 @@ def main() -> None:
     asked = runs()
     out = Path(FLAGS.out or f"runs/sweep/{FLAGS.task}")
     if FLAGS.dry_run:
-        plan = runner.plan(asked, out, session.how(FLAGS.batch_runs), FLAGS.data_dir)
+        plan = runner.plan(*opened(asked, FLAGS.data_dir), out, session.how(FLAGS.batch_runs))
         print(session.describe(plan, out, in_detail=True, with_cost=True))
         return
     progress = Progress(FLAGS.select_on, FLAGS.metric)

@@ -43,8 +43,8 @@ class Group:
         dealing = first.dealing
         self.splits = {run.seeds.data: dealing.split(dataset, run.seeds.data) for run in runs}
         self.pools = dealing.pools(dataset)
-        model = make_model(self.task.model, self.task.dataset, dataset.x_train.shape[1:], dataset.num_classes)
-        capacity = max(len(rows) for split in self.splits.values() for rows in split.train)
+        model = make_model(self.task.model, dataset.name, dataset.x_train.shape[1:], dataset.num_classes)
+        capacity = max(int(split.train.counts.max()) for split in self.splits.values())
         sizes = sizes_from(model.init, self.task.clients, self.task.cohort_size, capacity)
 
         def set_batch(batch_runs: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from experiments.command.opening import opened
 from experiments.command.runs import Run
 from experiments.execution import folder, rows
 from experiments.execution.batches import Group, How, groups
@@ -20,7 +21,7 @@ from experiments.execution.program import round_number
 from experiments.privacy import statements
 from fedeba_jax import checkpoint
 from fedeba_jax.data.dealing import flipped
-from fedeba_jax.data.sources import Dataset, load
+from fedeba_jax.data.sources import Dataset
 
 
 class Chunk(NamedTuple):
@@ -49,14 +50,13 @@ class Plan(NamedTuple):
 Tell = Callable[[Plan | Chunk], None]
 
 
-def plan(runs: Sequence[Run], out: Path, how: How, data_dir: str | None, *, anew: bool = False) -> Plan:
-    """Load the data and see what is left (`anew`: everything is); before any training, errors come from here."""
+def plan(runs: Sequence[Run], datasets: dict[str, Dataset], out: Path, how: How, *, anew: bool = False) -> Plan:
+    """See what is left of opened runs (`anew`: everything is); before any training, errors come from here."""
     done = set() if folder.is_new(out) or anew else folder.finished(out)
-    datasets = {name: load(name, data_dir) for name in {run.task.dataset: None for run in runs}}
     planned = Plan(runs, groups(runs, done, datasets, how), datasets)
     for group in planned.groups:
         for run in group.missing:  # what may not be claimed in the end is an error now
-            counts = [len(owned) for owned in group.splits[run.seeds.data].train]
+            counts = group.splits[run.seeds.data].train.counts
             statements.statement(run, rounds=run.task.rounds, counts=counts)
     return planned
 
@@ -86,10 +86,11 @@ def execute(
     """
     folder.is_new(out)  # nothing is written to a folder that is not ours, not even a lock
     with folder.Lock(out):
+        runs, datasets = opened(runs, data_dir)
         if not folder.is_new(out) and only_these and not overwrite:
             folder.check_no_others(out, runs)
         journal, leaves = ({}, []) if overwrite else recover(out)
-        planned = plan(runs, out, how, data_dir, anew=overwrite)
+        planned = plan(runs, datasets, out, how, anew=overwrite)
         if overwrite:
             folder.clear(out)
         origins = folder.describe(out, runs, {name: _origin(data) for name, data in planned.datasets.items()})

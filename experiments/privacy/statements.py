@@ -20,7 +20,7 @@ NOT_COVERED = "evaluations and diagnostics of this run, further seeds on the sam
 """What the guarantee of one run says nothing of."""
 
 
-def statement(run: Run, *, rounds: int, counts: Sequence[int]) -> dict[str, Any]:
+def statement(run: Run, *, rounds: int, counts: Sequence[int] | np.ndarray) -> dict[str, Any]:
     """What a run guarantees; epsilon is None where it guarantees nothing.
 
     Args:
@@ -71,7 +71,7 @@ def most_weight(hparams: dict[str, Any], task: Task) -> float:
     return float(limits.most_weight(task.cohort_size, None if isinstance(tau, Call) else tau))
 
 
-def _of_examples(run: Run, rounds: int, counts: Sequence[int]) -> dict[str, Any]:
+def _of_examples(run: Run, rounds: int, counts: Sequence[int] | np.ndarray) -> dict[str, Any]:
     task, given = run.task, run.task.privacy.arguments
     steps, epochs, batch_size = task.steps, task.local_epochs or None, task.batch_size or None
     if run.algorithm == "fedsgd":  # whatever the task says
