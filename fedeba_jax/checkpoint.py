@@ -6,12 +6,13 @@ A file is replaced whole or not at all; it begins with the sha256 of the rest.
 import hashlib
 import io
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+
+from fedeba_jax.files import replacing
 
 
 def save(path: Path, journal: dict[str, Any], tree: Any = None) -> None:
@@ -20,12 +21,8 @@ def save(path: Path, journal: dict[str, Any], tree: Any = None) -> None:
     arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
     np.savez(buffer, journal=np.frombuffer(json.dumps(journal).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
     content = buffer.getvalue()
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
+    with replacing(path) as file:
         file.write(hashlib.sha256(content).digest() + content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def load(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:

@@ -13,7 +13,7 @@ from fedeba_jax.hyperparameters import hyperparameters
 
 ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = [
-    ["examples", "types"],
+    ["examples", "files", "types"],
     ["hyperparameters", "tree", "weights", "solvers", "schedules", "augment"],
     ["objectives", "gradients", "batching", "privacy", "local"],
     ["client_map", "traffic", "cohort", "server", "method", "algorithm"],

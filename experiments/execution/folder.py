@@ -20,7 +20,6 @@ import fcntl
 import importlib.metadata
 import json
 import math
-import os
 import platform
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -31,6 +30,7 @@ import jax
 import numpy as np
 
 from experiments.command.runs import Run, varying
+from fedeba_jax.files import replacing
 
 FORMAT, VERSION = "fedeba_jax experiment", 1
 MARK, RESULTS, ROUNDS, TIMINGS = "experiment.json", "results.jsonl", "rounds.jsonl", "timings.jsonl"
@@ -164,13 +164,8 @@ class Lock:
 
 def write_json(path: Path, content: Any) -> None:
     """Write a whole file or nothing."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w") as file:
-        json.dump(cleaned(content), file, indent=1)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    with replacing(path) as file:
+        file.write(f"{json.dumps(cleaned(content), indent=1)}\n".encode())
 
 
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:

@@ -2,14 +2,14 @@
 
 import json
 import os
-from collections.abc import Callable
-from functools import partial
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from fedeba_jax.data.sources.raw import ARRAYS, CLIENTS, DataError, Log, Raw
+from fedeba_jax.files import replacing
 
 
 def read_cache(folder: Path) -> Raw | None:
@@ -38,22 +38,15 @@ def write_cache(folder: Path, raw: Raw, source: str, md5: dict[str, str], log: L
     try:
         cache.mkdir(parents=True, exist_ok=True)
         for array, value in raw.arrays.items():
-            _write_atomically(cache / f"{array}.npy", partial(np.save, arr=value))
+            with _replacing(cache / f"{array}.npy") as file:
+                np.save(file, value)
         record = {"source": source, "md5": md5, "num_classes": raw.num_classes, "client_names": raw.client_names}
-        text = json.dumps(record).encode()
-        _write_atomically(cache / "source.json", lambda file: file.write(text))
+        with _replacing(cache / "source.json") as file:
+            file.write(json.dumps(record).encode())
     except OSError as error:
         log(f"not cached: {error}")
 
 
-def _write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write beside the path, then rename: a reader sees the old file or the whole new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _replacing(path: Path) -> AbstractContextManager[IO[bytes]]:
+    """Two processes may fill one cache at the same time: each writes beside the other."""
+    return replacing(path, path.with_name(f".{path.name}.{os.getpid()}.tmp"))
