@@ -19,6 +19,11 @@ def own(path: str) -> str:
     return f"{CUSTOM}({path})"
 
 
+def is_own(text: str) -> bool:
+    """Whether a text names your own data."""
+    return text.startswith(f"{CUSTOM}(")
+
+
 def read(text: str) -> str:
     """The text of a data set as it is compared and recorded; an error, in one line, if it names none."""
     name, opened, _ = text.partition("(")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.command import datasets
 from experiments.command.flags import FLAGS
 from experiments.command.runs import Run, varying
 from experiments.execution import devices, folder, runner
@@ -73,6 +74,9 @@ def describe(plan: runner.Plan, out: Path, *, in_detail: bool = False, with_cost
     full = {run.algorithm: run.task.clients for run in plan.runs if run.task.cohort_size == run.task.clients}
     for algorithm, clients in full.items():
         lines.append(f"  {algorithm} as asked for uses every client in every round: cohort_size={clients}")
+    for text, task in {run.task.dataset: run.task for run in plan.runs if datasets.is_own(run.task.dataset)}.items():
+        told = f"{task.clients} clients by {task.partition}, tested by {task.test_split}, model {task.model}"
+        lines.append(f"  {text}: {told}")
     for group in plan.groups if in_detail else []:
         batches = f"{_count(len(group.missing), 'run')}, {group.batch_runs} at once"
         maps = f"run map {group.program.run_map}, client map {group.program.client_map}"

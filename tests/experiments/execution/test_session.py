@@ -19,7 +19,7 @@ def plan(runs, missing=None):
     left = runs if missing is None else missing
     program = types.SimpleNamespace(run_map="map", client_map="sharded")
     group = types.SimpleNamespace(
-        missing=left, algorithm=runs[0].algorithm, batch_runs=4, program=program, task=runs[0].task
+        missing=left, algorithm=runs[0].algorithm, batch_runs=4, program=program, task=runs[0].task, hosted=False
     )
     return Plan(runs, [group] if left else [], {})
 
@@ -42,6 +42,12 @@ def test_the_plan_says_what_is_to_do_and_what_varies(tmp_path):
 def test_why_a_cohort_is_larger_than_asked_for_is_told(tmp_path, algorithm, text, told):
     note = f"  {algorithm} as asked for uses every client in every round: cohort_size=10"
     assert (note in session.describe(plan(make(algorithm, text)), tmp_path).splitlines()) == told
+
+
+def test_what_own_data_decided_is_told(tmp_path):
+    runs = make("fedavg", dataset="custom(my.npz)", partition="natural", test_split="holdout", model="logistic")
+    note = "  custom(my.npz): 10 clients by natural, tested by holdout, model logistic"
+    assert note in session.describe(plan(runs), tmp_path).splitlines()
 
 
 def test_maps_are_those_of_the_flags_and_checked():
