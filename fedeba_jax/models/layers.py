@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from fedeba_jax.models.convolution.general import convolve
+from fedeba_jax.models.norms import LINEAR, group_norm
 from fedeba_jax.types import Key
 
 Initializer = Callable[[Key, Sequence[int], jnp.dtype], jax.Array]
@@ -69,21 +70,13 @@ class Conv(nn.Module):
 
 
 class GroupNorm(nn.Module):
-    """Wu & He 2018 (arXiv:1803.08494): each group of channels of an image gets mean 0 and variance 1.
-
-    An affine map of each channel follows. There are no running statistics: training and evaluation are the same.
-    """
+    """`norms.group_norm` with its parameters, and the activation that follows."""
 
     groups: int
-    epsilon: float = 1e-5
+    clip: tuple[float, float] = LINEAR
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        channels = x.shape[-1]
-        scale = self.param("scale", nn.initializers.ones, (channels,), x.dtype)
-        bias = self.param("bias", nn.initializers.zeros, (channels,), x.dtype)
-        parts = x.reshape(x.shape[0], -1, self.groups, channels // self.groups)
-        centred = parts - parts.mean((1, 3), keepdims=True)
-        variance = (centred**2).mean((1, 3), keepdims=True)
-        normal = (centred * jax.lax.rsqrt(variance + self.epsilon)).reshape(x.shape)
-        return normal * along_channels(scale, x.ndim) + along_channels(bias, x.ndim)
+        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],), x.dtype)
+        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],), x.dtype)
+        return group_norm(x, scale, bias, groups=self.groups, clip=self.clip)

@@ -8,6 +8,7 @@ from flax import linen as nn
 
 from fedeba_jax.models.layers import Conv, Dense, GroupNorm
 from fedeba_jax.models.normalization import IDENTITY, Normalization
+from fedeba_jax.models.norms import LINEAR, RELU6
 from fedeba_jax.models.wrapping import check_images, of_values
 from fedeba_jax.types import Model
 
@@ -39,8 +40,8 @@ class ConvNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = GroupNorm(self.groups)(Conv(self.features, self.size, self.stride, self.depthwise)(x))
-        return x if self.linear else nn.relu6(x)
+        x = Conv(self.features, self.size, self.stride, self.depthwise)(x)
+        return GroupNorm(self.groups, LINEAR if self.linear else RELU6)(x)
 
 
 class Bottleneck(nn.Module):

@@ -7,6 +7,7 @@ from flax import linen as nn
 
 from fedeba_jax.models.layers import Conv, Dense, GroupNorm
 from fedeba_jax.models.normalization import IDENTITY, Normalization
+from fedeba_jax.models.norms import RELU
 from fedeba_jax.models.wrapping import check_images, of_values
 from fedeba_jax.types import Model
 
@@ -26,7 +27,7 @@ class BasicBlock(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        y = nn.relu(GroupNorm(self.groups)(Conv(self.features, stride=self.stride)(x)))
+        y = GroupNorm(self.groups, RELU)(Conv(self.features, stride=self.stride)(x))
         y = GroupNorm(self.groups)(Conv(self.features)(y))
         if self.stride != 1 or x.shape[-1] != self.features:
             shortcut = Conv(self.features, size=1, stride=self.stride, name="shortcut")(x)
@@ -43,7 +44,7 @@ class ResNet(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = nn.relu(GroupNorm(self.groups)(Conv(self.width)(x)))
+        x = GroupNorm(self.groups, RELU)(Conv(self.width)(x))
         for stage in range(STAGES):
             for block in range(BLOCKS):
                 stride = 2 if stage and not block else 1

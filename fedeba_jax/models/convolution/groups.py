@@ -7,9 +7,8 @@ ten images they stay in a core's cache; for a batch of fifty they do not, and a 
 import math
 
 import jax
-from jax import lax
 
-from fedeba_jax.models.convolution.images import join, map_images, split, sum_images
+from fedeba_jax.models.convolution.images import map_images, sum_images
 from fedeba_jax.models.convolution.tiles import ConvPool
 
 GROUP = 10
@@ -19,8 +18,7 @@ def in_groups(way: ConvPool) -> ConvPool:
     """The same up to rounding: the kernel's gradient is summed group by group."""
 
     def forward(x: jax.Array, kernel: jax.Array) -> tuple[jax.Array, jax.Array]:
-        pooled, winner = lax.map(lambda group: way.forward(*group, kernel), split(_size(x), x))
-        return join(pooled, x.shape[0]), join(winner, x.shape[0])
+        return map_images(lambda x: way.forward(x, kernel), _size(x), x)
 
     def kernel_grad(x: jax.Array, kernel: jax.Array, winner: jax.Array, g: jax.Array) -> jax.Array:
         return sum_images(lambda x, winner, g: way.kernel_grad(x, kernel, winner, g), _size(x), x, winner, g)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +20,13 @@ def group_size(count: int, image_bytes: int, cache: int = CACHE) -> int:
     return min(range(most, most // 2, -1), key=lambda size: math.ceil(count / size) * size)
 
 
-def map_images(function: Callable[..., jax.Array], size: int, *arrays: jax.Array) -> jax.Array:
-    """function(*arrays) of arrays [B, ...] -> [B, ...], `size` images at a time."""
+def map_images(function: Callable[..., Any], size: int, *arrays: jax.Array) -> Any:
+    """function(*arrays) of arrays [B, ...] -> one or several arrays [B, ...], `size` images at a time."""
     count = arrays[0].shape[0]
     if size >= count:
         return function(*arrays)
-    return join(lax.map(lambda group: function(*group), split(size, *arrays)), count)
+    groups = lax.map(lambda group: function(*group), split(size, *arrays))
+    return jax.tree.map(lambda grouped: grouped.reshape(-1, *grouped.shape[2:])[:count], groups)
 
 
 def sum_images(function: Callable[..., jax.Array], size: int, *arrays: jax.Array) -> jax.Array:
@@ -47,8 +49,3 @@ def split(size: int, *arrays: jax.Array) -> tuple[jax.Array, ...]:
     missing = groups * size - count
     padded = (jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)) if missing else a for a in arrays)
     return tuple(a.reshape(groups, size, *a.shape[1:]) for a in padded)
-
-
-def join(grouped: jax.Array, count: int) -> jax.Array:
-    """[groups, size, ...] -> [count, ...]."""
-    return grouped.reshape(-1, *grouped.shape[2:])[:count]
