@@ -9,7 +9,7 @@ from fedeba_jax.models.convolution.windows import Way, Window, add_taps, materia
 
 def rows_product(x: jax.Array, g: jax.Array) -> jax.Array:
     """x' g of x [n, c] and g [n, o]: a CPU does it faster with the shorter side first."""
-    return x.T @ g if x.shape[1] <= g.shape[1] else (g.T @ x).T
+    return x.T @ g if x.shape[1] <= g.shape[1] else materialize(g.T @ x).T
 
 
 def _columns(window: Window, x: jax.Array) -> jax.Array:

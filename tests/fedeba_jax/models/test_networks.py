@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fedeba_jax.models import MODELS, NORMALIZATION, OF_TOKENS, cnn, make_model, mlp
+from fedeba_jax.client_map import by_name
+from fedeba_jax.models import MODELS, NORMALIZATION, OF_TOKENS, accelerator_map, cnn, make_model, mlp
 from fedeba_jax.models.normalization import Normalization
 
 
@@ -155,3 +156,12 @@ def test_tokens_are_not_taken_for_numbers_nor_numbers_for_tokens():
         apply("logistic", jnp.int32)
     with pytest.raises(ValueError, match=r"float32.*takes tokens"):
         apply("lstm_chars", jnp.float32)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_clients_with_convolutions_are_not_all_at_once_on_an_accelerator(name):
+    model = make_model(name, "none", (8,) if name in OF_TOKENS else (32, 32, 3), 10)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    convolutions = sum(leaf.ndim == 4 for leaf in jax.tree.leaves(params))
+    assert accelerator_map(name) == ("vmap" if convolutions == 0 else "chunked(5)" if convolutions < 5 else "map")
+    by_name(accelerator_map(name))
