@@ -126,10 +126,10 @@ def descent(optimizer: optax.GradientTransformation) -> Server:
 
 
 class Memory(NamedTuple):
-    """The last update of each client, divided by the rate and the number of its steps, and the mean over clients."""
+    """The last update of each client, divided by the rate of its round, and the mean over clients."""
 
     last: Params  # y, [M, ...]; zero of those who were never sampled
-    mean: Params
+    mean: Params  # ybar; follows the cohort's rows, so that no round has to add up all M
 
 
 class Received(NamedTuple):
@@ -145,9 +145,10 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
     y_i <- Delta_i for the cohort.
 
     Notes:
-      y holds Delta_i / (eta_L K_i) and is multiplied by eta_L K_i of the current round where it is used (ybar by the
-      cohort's mean of it), so that a decaying rate does not make old updates too long, nor local epochs those of large
-      clients. ybar is uniform over clients and of weight 1 under any a, so under unequal weights v does not estimate
+      y holds Delta_i / eta_L and is multiplied by eta_L of the current round where it is used, so that a decaying rate
+      does not make old updates too long. Nothing is divided by the number of steps: it is constant for a client, and
+      with everybody in the cohort and uniform a, v is the mean of the updates, whatever their numbers of steps.
+      ybar is uniform over clients and of weight 1 under any a, so under unequal weights v does not estimate
       the rule's own sum, and where they sum to less than 1 (q-FFL) it takes longer steps than the rule alone.
     """
     plain = descent(optimizer)
@@ -166,15 +167,16 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
     ) -> tuple[ServerState, Params]:
         del most
         last, mean = state.memory
-        reach = local.rate(cohort.round) * local.num_steps(cohort.num_examples)  # eta_L K_i
-        old = tree.rows(last, cohort.id)
-        new = jax.vmap(tree.scale)(jnp.where(reach > 0, 1 / reach, 0), deltas)  # at a rate of 0 nobody moved
-        surprise = tree.subtract(deltas, jax.vmap(tree.scale)(reach, old))
-        v = tree.add(cohort.sum(surprise, weights), tree.scale(reach.mean(), mean))
+        rate = local.rate(cohort.round)  # eta_L
+        old = cohort.at_server(tree.rows, last, cohort.id)
+        surprise = tree.subtract(deltas, tree.scale(rate, old))
+        v = tree.add(cohort.sum(surprise, weights), tree.scale(rate, mean))
+        change = tree.subtract(tree.scale(jnp.where(rate > 0, 1 / rate, 0), deltas), old)  # at rate 0 nobody moved
         share = jnp.full((cohort.size,), 1 / jax.tree.leaves(last)[0].shape[0])
-        change = tree.subtract(new, old)
-        # Added rather than set: what is written depends on what was read, or XLA would copy all M models.
-        memory = Memory(tree.add_rows(last, cohort.id, change), tree.add(mean, cohort.sum(change, share)))
+        # Added rather than set: what is written depends on what was read, or XLA would copy all M models. At the
+        # server: devices that each add their own clients' rows would then have to add up all M rows.
+        last = cohort.at_server(tree.add_rows, last, cohort.id, change)
+        memory = Memory(last, tree.add(mean, cohort.sum(change, share)))
         return state._replace(memory=Received(memory)), v
 
     def descend(state: ServerState, delta: Params) -> ServerState:

@@ -145,12 +145,19 @@ def test_an_optax_optimizer_keeps_its_names(name):
 # FedVARP by hand.
 
 
+def on_one_device(compute, *args):
+    """`Cohort.at_server` of a map without devices."""
+    return compute(*args)
+
+
 def heard(server, state, ids, deltas, weights=None, local=LOCAL, round_=0):
     """v and the next state."""
     ids, deltas = jnp.asarray(ids), jnp.asarray(deltas, jnp.result_type(float))
     weights = jnp.full((len(ids),), 1 / len(ids)) if weights is None else jnp.asarray(weights)
     examples = jnp.asarray(COUNTS)[ids]
-    cohort = types.SimpleNamespace(id=ids, size=len(ids), round=round_, num_examples=examples, sum=tree.weighted_sum)
+    cohort = types.SimpleNamespace(
+        id=ids, size=len(ids), round=round_, num_examples=examples, sum=tree.weighted_sum, at_server=on_one_device
+    )
     state, v = server.receive(state, deltas, weights, cohort, local)
     return v, server.descend(state, v)
 
@@ -200,27 +207,27 @@ def test_one_client_alone():
     close(state.params, jnp.array([1.5, 2.0]), 1e-6)
 
 
-def test_what_is_remembered_is_a_step_of_rate_one():
-    """y = Delta / (eta_L K): at half the rate, or for twice the steps, the same gradient is nothing new."""
+def test_what_is_remembered_is_an_update_at_rate_one():
+    """y = Delta / eta_L: at half the rate, half the update is nothing new."""
     for local, scale in [
         (LocalTraining(None, lambda t: 0.2 / (1 + t), steps=3), 0.5),
         (LocalTraining(None, lambda t: jnp.where(t == 0, 0.1, 0.3), steps=5), 3.0),
     ]:
-        server, reach = varp(1.0), float(local.rate(0)) * local.steps
+        server = varp(1.0)
         state = server.init(jnp.zeros(2), Sizes(4, 2, 1, 2))
         _, state = heard(server, state, range(4), [[1, 0], [0, 1], [2, 2], [0, 0]], local=local)
-        close(state.memory.last[2], jnp.array([2.0, 2.0]) / reach, 1e-5)
+        close(state.memory.last[2], jnp.array([2.0, 2.0]) / float(local.rate(0)), 1e-5)
         v, _ = heard(server, state, [0, 2], scale * np.array([[1, 0], [2, 2]]), local=local, round_=jnp.asarray(1))
         close(v, scale * jnp.array([0.75, 0.75]), 1e-5)
 
 
-def test_with_local_epochs_clients_count_by_their_own_steps():
-    """COUNTS 7 and 12 in batches of 4 are 2 and 3 steps; y is a step of each."""
+def test_with_local_epochs_an_update_is_remembered_whole():
+    """COUNTS 7 and 12 in batches of 4 are 2 and 3 steps, in every round: y is an update of each, whatever its steps."""
     local, server = LocalTraining(None, 0.5, epochs=1, batch_size=4), varp(1.0)
     _, state = heard(server, server.init(jnp.zeros(1), Sizes(4, 2, 1, 1)), [0, 2], [[1.0], [3.0]], local=local)
-    close(state.memory, Memory(jnp.array([[1.0], [0], [2.0], [0]]), jnp.array([0.75])), 1e-6)
+    close(state.memory, Memory(jnp.array([[2.0], [0], [6.0], [0]]), jnp.array([2.0])), 1e-6)
     v, _ = heard(server, state, [0, 2], [[1.0], [3.0]], [0.5, 0.5], local=local)
-    close(v, jnp.array([0.5 * (0.5 * 2 + 0.5 * 3) * 0.75]), 1e-6)
+    close(v, jnp.array([1.0]), 1e-6)  # nothing new: the mean of 1, 0, 3, 0
 
 
 def test_a_rate_of_zero_leaves_numbers():
@@ -249,10 +256,8 @@ def test_varp_equals_its_twin_under_any_weights(x64):
     """Weights of any sum and sign, rates that change, five cohorts of four out of six."""
     rng, local, server = np.random.default_rng(0), LocalTraining(None, lambda t: 0.3 * 0.9**t, steps=3), varp(1.0)
     state = server.init(jnp.zeros(5), Sizes(6, 4, 1, 5))
-    slow = types.SimpleNamespace(
-        params=[(np.zeros(5),)], data=range(6), learning_rate=lambda t: 0.3 * 0.9**t, batches=None
-    )
-    aggregate = varp_twin(slow, steps=3)
+    slow = types.SimpleNamespace(params=[(np.zeros(5),)], data=range(6), learning_rate=lambda t: 0.3 * 0.9**t)
+    aggregate = varp_twin(slow)
     for t in range(5):
         ids, weights, deltas = rng.permutation(6)[:4], rng.normal(0.3, 1, 4), rng.normal(1, 1, (4, 5))
         v, state = heard(server, state, ids, deltas, weights, local, round_=t)
@@ -277,8 +282,9 @@ WEIGHTS = jnp.array([0.5, 0.5])
 def private_cohort():
     examples = jnp.ones(2, int)
     return types.SimpleNamespace(
-        id=jnp.arange(2), size=2, round=0, num_examples=examples, key=jax.random.key(9), sum=tree.weighted_sum
-    )
+        id=jnp.arange(2), size=2, round=0, num_examples=examples, key=jax.random.key(9),
+        sum=tree.weighted_sum, at_server=on_one_device,
+    )  # fmt: skip
 
 
 def test_a_client_private_server_refuses_weights_without_a_known_bound():
