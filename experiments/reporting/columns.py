@@ -1,5 +1,6 @@
 """The columns that a table can have: every measure of an evaluation, communication and speed."""
 
+import math
 from typing import NamedTuple
 
 from fedeba_jax.metrics import MEASURES, SHOWN
@@ -14,9 +15,12 @@ class Column(NamedTuple):
     higher_is_better: bool
     scale: float = 1.0  # a number is multiplied by this before it is written
 
+    def rank(self, value: float) -> float:
+        """By which numbers are sorted, best first; what is not a number comes last."""
+        return math.inf if math.isnan(value) else -value if self.higher_is_better else value
+
 
 METRICS = tuple(MEASURES)
-OF_THE_RUN = ("bytes", "additional_cost", "rounds_per_second")  # numbers of a whole run, not of an evaluation
 COLUMNS = {key: Column(key, *measure) for key, measure in MEASURES.items()} | {
     "bytes": Column("bytes", "bytes, MiB", 2, False, 2.0**-20),
     "additional_cost": Column("additional_cost", "add. cost %", 1, False, 100.0),

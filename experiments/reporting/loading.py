@@ -8,18 +8,32 @@ import dataclasses
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from experiments.execution.folder import MARK, OLD, RESULTS, TIMINGS, description, read_rows, shown
-from experiments.reporting.columns import METRICS, OF_THE_RUN
+from experiments.reporting.columns import METRICS
 
 LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
 NOT_COMPARED = ("eval_every",)  # settings that change when a run is evaluated, not what it does
 REMEDY = "give folders of experiments.train, sweep, demo or compare"
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+
+class View(NamedTuple):
+    """Which figures are looked at: of which model, over how many evaluations, by what, of what, on which data."""
+
+    model: str = "global"
+    last: int = LAST  # evaluations that a figure averages
+    metric: str = "mean"  # by which settings are better than others
+    task: str = ""
+    split: str = "test"
 
 
 class Origin(NamedTuple):
@@ -48,8 +62,7 @@ class Traffic(NamedTuple):
     gate_open: int | None  # rounds with the gate open; None without a gate
 
 
-@dataclasses.dataclass(eq=False)
-class Series:
+class Series(NamedTuple):
     """One setting with one seed."""
 
     algorithm: str
@@ -59,17 +72,17 @@ class Series:
     planned: int  # rounds
     source: Source
     rounds_per_second: float | None  # of all runs that were trained together with this one; None if not timed
-    origins: list[Origin] = dataclasses.field(default_factory=list)
-    evals: dict[tuple[str, str], dict[int, dict[str, float]]] = dataclasses.field(default_factory=dict)
-    traffic: dict[int, Traffic] = dataclasses.field(default_factory=dict)
-    client_accuracy: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # by model, after the last round
-    diverged: int | None = None  # the round
-    privacy: dict[str, Any] | None = None  # what a private run may claim once it is finished
+    origins: list[Origin]
+    evals: dict[tuple[str, str], dict[int, dict[str, float]]]  # by split and model, and by round
+    traffic: dict[int, Traffic]  # by round
+    client_accuracy: dict[str, np.ndarray]  # by model, after the last round
+    diverged: int | None  # the round
+    privacy: dict[str, Any] | None  # what a private run may claim once it is finished
 
     @property
     def rounds(self) -> int:
         """The last round that was evaluated."""
-        return max((t for rows in self.evals.values() for t in rows), default=0)
+        return max(self.traffic)
 
     @property
     def finished(self) -> bool:
@@ -83,42 +96,41 @@ class Series:
     def has_gate(self) -> bool:
         """Gates have an angle theta; a gate that never opened is a gate all the same."""
         counts = [spent.gate_open for spent in self.traffic.values()]
-        return bool(counts) and None not in counts and ("theta" in self.hparams or any(counts))
+        return None not in counts and ("theta" in self.hparams or any(counts))
 
     def shown(self, model: str) -> str:
         """The model that is shown for the wanted one, see `shown`."""
         return shown(self.models, model)
 
-    def curve(self, metric: str, split: str, model: str) -> dict[int, float]:
+    def curve(self, metric: str, view: View) -> dict[int, float]:
         """The metric by round."""
-        rows = self.evals.get((split, self.shown(model)), {})
+        rows = self.evals.get((view.split, self.shown(view.model)), {})
         return {t: row[metric] for t, row in sorted(rows.items())}
 
-    def value(self, metric: str, split: str, model: str, last: int) -> float:
+    def value(self, metric: str, view: View) -> float:
         """Mean of the last evaluations; communication and speed are those of the whole run."""
-        if metric in OF_THE_RUN:
-            return self._of_the_run(metric)
-        values = list(self.curve(metric, split, model).values())[-last:]
-        return float(np.mean(values)) if values else np.nan
-
-    def _of_the_run(self, metric: str) -> float:
-        done = max(self.traffic)
-        spent = self.traffic[done]
+        spent = self.traffic[self.rounds]
         if metric == "bytes":
             return float(spent.bytes_down + spent.bytes_up)
         if metric == "additional_cost":  # exchanges beyond one per round, as a share of all
-            return 1 - done / max(spent.exchanges, done)
-        return np.nan if self.rounds_per_second is None else self.rounds_per_second
+            return 1 - self.rounds / max(spent.exchanges, self.rounds)
+        if metric == "rounds_per_second":
+            return np.nan if self.rounds_per_second is None else self.rounds_per_second
+        values = list(self.curve(metric, view).values())[-view.last :]
+        return float(np.mean(values)) if values else np.nan
 
 
 @dataclasses.dataclass(eq=False)
 class Setting:
     """An algorithm with the parameters that vary, over seeds."""
 
-    label: str
     algorithm: str
     parameters: dict[str, Any]  # those that vary
     runs: list[Series]
+
+    @property
+    def label(self) -> str:
+        return " ".join([self.algorithm, *(f"{name}={text(value)}" for name, value in self.parameters.items())])
 
     @property
     def diverged(self) -> dict[int, int]:
@@ -128,6 +140,13 @@ class Setting:
     @property
     def finished(self) -> bool:
         return all(run.finished for run in self.runs)
+
+    @property
+    def status(self) -> str:
+        """Why it takes no part in a comparison; "" if it does."""
+        if self.diverged:
+            return "diverged: " + ", ".join(f"seed {seed} in round {t}" for seed, t in self.diverged.items())
+        return "" if self.finished else f"unfinished: round {self.rounds} of {self.runs[0].planned}"
 
     @property
     def rounds(self) -> int:
@@ -140,16 +159,33 @@ class Setting:
         claims = [run.privacy for run in self.runs if run.privacy]
         return max(claims, key=lambda claim: (not claim["guarantee"], claim["epsilon"] or 0.0), default=None)
 
-    def values(self, metric: str, split: str, model: str, last: int) -> dict[int, float]:
+    def values(self, metric: str, view: View) -> dict[int, float]:
         """Seed -> the metric of that seed."""
-        return {run.seed: run.value(metric, split, model, last) for run in self.runs}
+        return {run.seed: run.value(metric, view) for run in self.runs}
 
-    def mean(self, metric: str, split: str, model: str, last: int) -> float:
-        return float(np.mean(list(self.values(metric, split, model, last).values())))
+    def mean(self, metric: str, view: View) -> float:
+        return float(np.mean(list(self.values(metric, view).values())))
 
-    def averaged(self, split: str, model: str, last: int) -> int:
-        """The number of evaluations that a mean of the last ones really has, at most `last`."""
-        return min(last, *(len(run.curve("mean", split, model)) for run in self.runs))
+    def averaged(self, view: View) -> int:
+        """The number of evaluations that a mean of the last ones really has, at most `view.last`."""
+        return min(view.last, *(len(run.curve("mean", view)) for run in self.runs))
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items by a key, in the order in which they come."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
+def by_folder(series: Iterable[Series]) -> dict[Path, list[Series]]:
+    return grouped(series, attrgetter("source.folder"))
+
+
+def by_algorithm(items: Iterable[Item]) -> dict[str, list[Item]]:
+    """Series or settings of each algorithm."""
+    return grouped(items, attrgetter("algorithm"))
 
 
 def load(folders: Iterable[str | Path]) -> list[Series]:
@@ -169,34 +205,21 @@ def load(folders: Iterable[str | Path]) -> list[Series]:
 def group(series: Sequence[Series], model: str | None = "global") -> list[Setting]:
     """Series that differ in nothing but the seed, as settings; algorithms in the order in which they come.
 
-    Where some seeds of a setting are finished, those that are not are left out: a half-trained seed is no sample.
-    A setting that shows something else in place of the given model says so as a parameter, "prediction".
+    The parameters of a setting are those that vary: hyper-parameters of its algorithm, then settings that differ
+    between any two series. If it shows something else in place of the given model, it says so as a parameter,
+    "prediction".
     """
-    names = varying(series)
-    found: dict[str, list[Series]] = {}
-    for one in series:
-        found.setdefault(json.dumps([one.algorithm, _parameters(one, names)]), []).append(one)
-    settings = []
-    for runs in found.values():
-        label = _label(runs[0].algorithm, _parameters(runs[0], names))
-        _check_no_seed_twice(runs, label)
-        kept = sorted([run for run in runs if run.finished] or runs, key=lambda run: run.seed)
-        parameters = _parameters(kept[0], names)
-        if model and (prediction := kept[0].shown(model)) != model:
-            parameters |= {"prediction": prediction}
-        settings.append(Setting(_label(kept[0].algorithm, parameters), kept[0].algorithm, parameters, kept))
-    order = list(dict.fromkeys(one.algorithm for one in series))
-    return sorted(settings, key=lambda s: (order.index(s.algorithm), [sort_key(v) for v in s.parameters.values()]))
-
-
-def varying(series: Sequence[Series]) -> dict[str, list[str]]:
-    """By algorithm, the names that vary: its hyper-parameters, then settings that differ between any two series."""
     declared = {name for one in series for name in one.source.varies}
-    settings = [name for name in _varying([one.settings for one in series], declared) if name not in NOT_COMPARED]
-    return {
-        algorithm: _varying([one.hparams for one in series if one.algorithm == algorithm], declared) + settings
-        for algorithm in dict.fromkeys(one.algorithm for one in series)
-    }
+    common = [name for name in _varying([one.settings for one in series], declared) if name not in NOT_COMPARED]
+    settings = []
+    for own in by_algorithm(series).values():
+        names = _varying([one.hparams for one in own], declared) + common
+        made = _settings(own, names)
+        for setting in made:
+            if model and (prediction := setting.runs[0].shown(model)) != model:
+                setting.parameters["prediction"] = prediction
+        settings += sorted(made, key=lambda setting: [sort_key(value) for value in setting.parameters.values()])
+    return settings
 
 
 def comparable(settings: Sequence[Setting]) -> list[Setting]:
@@ -222,51 +245,58 @@ def sort_key(value: Any) -> tuple[int, float, str]:
 
 
 def _varying(values: Sequence[dict[str, Any]], declared: set[str]) -> list[str]:
-    names = dict.fromkeys(name for own in values for name in own)
-    return [
-        name for name in names
-        if name in declared or len({json.dumps(own[name]) for own in values if name in own}) > 1
-    ]  # fmt: skip
+    """The names that were declared to vary, and those that have more than one value."""
+    pairs = [(name, json.dumps(value)) for own in values for name, value in own.items()]
+    found = grouped(dict.fromkeys(pairs), itemgetter(0))
+    return [name for name, different in found.items() if name in declared or len(different) > 1]
 
 
-def _parameters(one: Series, names: dict[str, list[str]]) -> dict[str, Any]:
-    everything = one.settings | one.hparams
-    return {name: everything[name] for name in names[one.algorithm] if name in everything}
+def _settings(series: Sequence[Series], names: Sequence[str]) -> list[Setting]:
+    """The settings of one algorithm by the parameters of these names.
 
+    Where some seeds of a setting are finished, those that are not are left out: a half-trained seed is no sample.
+    """
 
-def _label(algorithm: str, parameters: dict[str, Any]) -> str:
-    return " ".join([algorithm, *(f"{name}={text(value)}" for name, value in parameters.items())])
+    def parameters(one: Series) -> dict[str, Any]:
+        everything = one.settings | one.hparams
+        return {name: everything[name] for name in names if name in everything}
+
+    settings = []
+    for runs in grouped(series, lambda one: json.dumps(parameters(one))).values():
+        setting = Setting(runs[0].algorithm, parameters(runs[0]), runs)
+        _check_no_seed_twice(setting)
+        setting.runs = sorted([run for run in runs if run.finished] or runs, key=attrgetter("seed"))
+        settings.append(setting)
+    return settings
 
 
 def _check_same_data(series: Sequence[Series]) -> None:
     """All folders are of the same data sets; one folder may have several, by name, but not two of one name."""
-    found: dict[Path, set[Origin]] = {}
-    for one in series:
-        found.setdefault(one.source.folder, set()).update(origin._replace(commit="") for origin in one.origins)
-    first, *others = found
-    for folder, data in found.items():
-        for name in {origin.data for origin in data}:
-            if sum(origin.data == name for origin in data) > 1:
-                raise ValueError(f"{folder} has runs of two versions of the data set {name} (other md5); "
-                                 "run it again into an empty folder")  # fmt: skip
-    identities = {folder: {origin.md5 or origin.data for origin in data} for folder, data in found.items()}
-    names = {folder: ", ".join(sorted({origin.data for origin in data})) for folder, data in found.items()}
-    for other in others:
-        if identities[other] != identities[first]:
-            raise ValueError(f"{first} ({names[first]}) and {other} ({names[other]}) are not of the same data; "
-                             "report them apart")  # fmt: skip
+    first, told = None, ""
+    for folder, own in by_folder(series).items():
+        data = {origin._replace(commit="") for one in own for origin in one.origins}
+        for name, versions in Counter(origin.data for origin in data).items():
+            if versions > 1:
+                remedy = "run it again into an empty folder"
+                raise ValueError(f"{folder} has runs of two versions of the data set {name} (other md5); {remedy}")
+        identity = {origin.md5 or origin.data for origin in data}
+        here = f"{folder} ({', '.join(sorted(origin.data for origin in data))})"
+        first, told = first or identity, told or here
+        if identity != first:
+            raise ValueError(f"{told} and {here} are not of the same data; report them apart")
 
 
-def _check_no_seed_twice(runs: Sequence[Series], label: str) -> None:
-    seen: dict[int, Path] = {}
-    for run in runs:
-        folder = run.source.folder
-        if run.seed in seen and seen[run.seed] == folder:
-            raise ValueError(f"{label}, seed {run.seed} is twice in {folder}, with other {', '.join(NOT_COMPARED)}; "
-                             "run those into folders of their own")  # fmt: skip
-        if run.seed in seen:
-            raise ValueError(f"{label}, seed {run.seed} is in {seen[run.seed]} and in {folder}; give one of them")
-        seen[run.seed] = folder
+def _check_no_seed_twice(setting: Setting) -> None:
+    for seed, own in grouped(setting.runs, attrgetter("seed")).items():
+        folders = [run.source.folder for run in own]
+        if len(folders) > len(set(folders)):
+            told = (
+                f"is twice in {folders[0]}, with other {', '.join(NOT_COMPARED)}; run those into folders of their own"
+            )
+            raise ValueError(f"{setting.label}, seed {seed} {told}")
+        if len(folders) > 1:
+            told = f"is in {folders[0]} and in {folders[1]}; give one of them"
+            raise ValueError(f"{setting.label}, seed {seed} {told}")
 
 
 def _load_folder(folder: Path) -> list[Series]:
@@ -299,28 +329,32 @@ def _series(folder: Path, experiment: dict[str, Any], rows: list[dict[str, Any]]
     source = Source(folder, experiment["task"], varies, _missing(rows, set(experiment["runs"])))
     origins = [_origin(one) for one in experiment["origins"]]
     rates = _rates(folder / TIMINGS)
-    series: dict[str, Series] = {}
-    for row in rows:
-        key, settings = row["run"], row["settings"] | {"rounds": row["rounds"]}
-        if key not in series:
-            series[key] = Series(
-                row["algorithm"], row["hparams"], settings, row["seed"], row["rounds"], source, rates.get(key)
-            )
-        _add_row(series[key], row, origins[row["origin"]])
-    return list(series.values())
+    return [_one(own, source, origins, rates.get(run)) for run, own in grouped(rows, itemgetter("run")).items()]
 
 
-def _add_row(one: Series, row: dict[str, Any], origin: Origin) -> None:
-    values = {name: np.nan if row[name] is None else float(row[name]) for name in METRICS}
-    one.evals.setdefault((row["split"], row["model"]), {})[row["round"]] = values
-    one.traffic[row["round"]] = Traffic(*(row[name] for name in Traffic._fields))
-    one.privacy = row.get("privacy") or one.privacy
-    if origin not in one.origins:
-        one.origins.append(origin)
-    if row["status"] == "diverged":
-        one.diverged = row["diverged_round"]
-    if row.get("client_accuracy") is not None:
-        one.client_accuracy[row["model"]] = np.asarray(row["client_accuracy"], float)
+def _one(rows: list[dict[str, Any]], source: Source, origins: list[Origin], rate: float | None) -> Series:
+    """The series that has these rows."""
+    first, last = rows[0], rows[-1]
+    by_model = grouped(rows, itemgetter("split", "model"))
+    return Series(
+        algorithm=first["algorithm"],
+        hparams=first["hparams"],
+        settings=first["settings"] | {"rounds": first["rounds"]},
+        seed=first["seed"],
+        planned=first["rounds"],
+        source=source,
+        rounds_per_second=rate,
+        origins=list(dict.fromkeys(origins[row["origin"]] for row in rows)),
+        evals={key: {row["round"]: _metrics(row) for row in own} for key, own in by_model.items()},
+        traffic={row["round"]: Traffic(*(row[name] for name in Traffic._fields)) for row in rows},
+        client_accuracy={row["model"]: np.array(row["client_accuracy"]) for row in rows if "client_accuracy" in row},
+        diverged=last["diverged_round"],
+        privacy=last.get("privacy"),
+    )
+
+
+def _metrics(row: dict[str, Any]) -> dict[str, float]:
+    return {name: np.nan if row[name] is None else float(row[name]) for name in METRICS}
 
 
 def _origin(content: dict[str, Any]) -> Origin:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from experiments.execution.folder import MARK, OLD
 from experiments.reporting import pictures, tables
-from experiments.reporting.loading import LAST, Series, Setting, group, load
-from experiments.reporting.pictures import Skipped, View
+from experiments.reporting.loading import LAST, Series, Setting, View, by_folder, group, load
 from experiments.reporting.selection import choose
 
-MADE = ("report.md", "settings.csv", "settings.tex", "chosen.csv", "chosen.tex",
-        "heat_*.png", "plane.png", "curves.png", "clients.png", "gates.png")  # fmt: skip
+PICTURES = (pictures.plane, pictures.curves, pictures.clients, pictures.gates)
+FORMATS = {"csv": tables.to_csv, "tex": tables.to_latex}
 
 
 def report(
@@ -23,8 +22,9 @@ def report(
     _check_model(series, model)
     settings = group(series, model)
     heat_axes = pictures.heat_axes(settings, axes)
-    choice = choose(settings, select_on, metric, model, last) if select_on else None
     task = ", ".join(dict.fromkeys(one.source.task for one in series))
+    view = View(model, last, metric, task)
+    choice = choose(settings, view._replace(split=select_on)) if select_on else None
     made = {"settings": tables.build(settings, f"{task}: all settings", model=model, last=last)}
     if choice:
         title = f"{task}: chosen on {select_on} data by {metric}"
@@ -34,12 +34,12 @@ def report(
     for table in made.values():
         tables.show(table, by=metric)
     provenance = [*sources(series), *privacy(settings)]
-    drawn, skipped = draw(settings, heat_axes, View(model, last, metric, task), out) if plot else ([], [])
+    drawn, skipped = draw(settings, heat_axes, view, out) if plot else ([], [])
     for line in [*provenance, *skipped]:
         print(line)
     for name, table in made.items():
-        (out / f"{name}.csv").write_text(tables.to_csv(table))
-        (out / f"{name}.tex").write_text(tables.to_latex(table))
+        for ending, write in FORMATS.items():
+            (out / f"{name}.{ending}").write_text(write(table))
     parts = [tables.to_markdown(table) for table in reversed(made.values())]
     parts += ["### Sources\n", *(f"- {line}" for line in provenance), "", *(f"![{p.stem}]({p.name})" for p in drawn)]
     parts += [f"\n{line}" for line in skipped]
@@ -50,17 +50,14 @@ def report(
 def sources(series: Sequence[Series]) -> list[str]:
     """One line per folder: the task, the data and the code that its rows came from; and whether it is complete."""
     lines = []
-    by_folder: dict[Path, list[Series]] = {}
-    for one in series:
-        by_folder.setdefault(one.source.folder, []).append(one)
-    for folder, own in by_folder.items():
+    for folder, own in by_folder(series).items():
         source = own[0].source
         rounds = "/".join(str(t) for t in sorted({one.planned for one in own}))
         origins = [origin for one in own for origin in one.origins]
         data = ", ".join(dict.fromkeys(_data(origin.data, dict(origin.md5)) for origin in origins))
         commits = list(dict.fromkeys(_short_commit(origin.commit) for origin in origins))
-        lines.append(f"{folder}: {source.task}, {len(own)} runs, {rounds} rounds, data {data}, "
-                     f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}")  # fmt: skip
+        code = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}"
+        lines.append(f"{folder}: {source.task}, {len(own)} runs, {rounds} rounds, data {data}, {code}")
         if source.missing:
             lines.append(f"{folder} is NOT FINISHED: {source.missing}; the report shows what is there")
     if len({one.planned for one in series}) > 1:
@@ -81,18 +78,16 @@ def draw(
     if reason := pictures.no_library():
         return [], [f"no pictures: {reason}"]
     jobs: dict[str, Callable[[Path], Path]] = {}
-    skipped = [] if axes else ["no heat map: it needs two numeric parameters that vary"]
     for algorithm, names in axes.items():
         own = [s for s in settings if s.algorithm == algorithm]
         for metric in dict.fromkeys((view.metric, "variance")):
             jobs[f"heat_{algorithm}_{metric}.png"] = partial(pictures.heat, own, metric, names, view)
-    for job in (pictures.plane, pictures.curves, pictures.clients, pictures.gates):
-        jobs[f"{job.__name__}.png"] = partial(job, settings, view)
-    drawn = []
+    jobs |= {f"{picture.__name__}.png": partial(picture, settings, view) for picture in PICTURES}
+    drawn, skipped = [], [] if axes else ["no heat map: it needs two numeric parameters that vary"]
     for name, picture in jobs.items():
         try:
             drawn.append(picture(out / name))
-        except Skipped as reason:
+        except pictures.Skipped as reason:
             skipped.append(f"no {name}: {reason}")
     return drawn, skipped
 
@@ -118,5 +113,7 @@ def _clear(out: Path) -> None:
     if any((out / name).exists() for name in (MARK, *OLD)):
         raise ValueError(f"--out={out} is the folder of a run; give another, as {out / 'report'}")
     out.mkdir(parents=True, exist_ok=True)
-    for path in (path for pattern in MADE for path in out.glob(pattern)):
-        path.unlink()
+    written = [f"{name}.{ending}" for name in ("settings", "chosen") for ending in FORMATS]
+    for pattern in ("report.md", *written, "heat_*.png", *(f"{picture.__name__}.png" for picture in PICTURES)):
+        for path in out.glob(pattern):
+            path.unlink()

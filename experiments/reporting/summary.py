@@ -11,7 +11,7 @@ from rich.console import Console
 from experiments.execution.folder import SUMMARY, cleaned, write_json
 from experiments.reporting import tables
 from experiments.reporting.columns import METRICS
-from experiments.reporting.loading import LAST, Setting, group, load
+from experiments.reporting.loading import Setting, View, group, load
 from experiments.reporting.statistics import spread
 from fedeba_jax.metrics import SHOWN
 
@@ -41,7 +41,7 @@ def show(folder: Path, *, title: str = "", console: Console | None = None) -> li
     seeds = ", ".join(str(seed) for seed in sorted({one.seed for one in series}))
     title = title or f"{series[0].source.task}, seeds {seeds}"
     for last in dict.fromkeys((1, most_averaged(settings))):
-        what = tables.averaged(settings, last).removeprefix("the ")
+        what = tables.averaged(settings, View(last=last)).removeprefix("the ")
         tables.show(tables.build(settings, f"{title}: {what}", model=None, last=last, keys=SHOWN), console=console)
     for setting in settings:
         if setting.privacy:
@@ -52,44 +52,37 @@ def show(folder: Path, *, title: str = "", console: Console | None = None) -> li
 
 def most_averaged(settings: list[Setting]) -> int:
     """The most evaluations that a mean of the last ones has, at most LAST and at least one."""
-    return max(1, *(setting.averaged("test", "global", LAST) for setting in settings))
+    return max(1, *(setting.averaged(View()) for setting in settings))
 
 
 def _setting(setting: Setting) -> dict[str, Any]:
     first = setting.runs[0]
     names = sorted({model for split, model in first.evals if split == "test"})
+    spent = [run.traffic[run.rounds] for run in setting.runs]
+    sums = {name: [getattr(one, name) for one in spent] for name in ("bytes_down", "bytes_up", "exchanges")}
     content = {
-        "algorithm": setting.algorithm, "hparams": first.hparams, "settings": first.settings,
+        "algorithm": setting.algorithm,
+        "hparams": first.hparams,
+        "settings": first.settings,
         "seeds": [run.seed for run in setting.runs],
         "rounds": {"done": setting.rounds, "planned": first.planned},
-        "diverged": {str(seed): round_ for seed, round_ in setting.diverged.items()},
+        "diverged": setting.diverged,
         "models": {name: _figures(setting, name) for name in names},
-        "communication": _communication(setting),
-    }  # fmt: skip
+        "communication": sums | {"additional_cost": list(setting.values("additional_cost", View()).values())},
+    }
     return content | ({"privacy": setting.privacy} if setting.privacy else {})
 
 
 def _figures(setting: Setting, model: str) -> dict[str, Any]:
     """Every metric of the last evaluation, and as the mean of the last ones."""
-    count = setting.averaged("test", model, LAST)
+    count = setting.averaged(View(model))
     return {
-        name: {metric: _over_seeds(list(setting.values(metric, "test", model, last).values())) for metric in METRICS}
+        name: {metric: _over_seeds(setting.values(metric, View(model, last))) for metric in METRICS}
         for name, last in (("last_evaluation", 1), (f"mean_of_last_{count}", count))
     }
 
 
-def _over_seeds(values: list[float]) -> dict[str, Any]:
-    over = spread(values)
-    return {
-        "mean": over.mean, "std": over.std, "ci95_half_width": over.half_width,
-        "values": values,
-    }  # fmt: skip
-
-
-def _communication(setting: Setting) -> dict[str, Any]:
-    """In all, by seed, in the order of the seeds."""
-    spent = [run.traffic[max(run.traffic)] for run in setting.runs]
-    names = ("bytes_down", "bytes_up", "exchanges")
-    costs = setting.values("additional_cost", "test", "global", 1).values()
-    sums = {name: [getattr(traffic, name) for traffic in spent] for name in names}
-    return sums | {"additional_cost": list(costs)}
+def _over_seeds(by_seed: dict[int, float]) -> dict[str, Any]:
+    values = list(by_seed.values())
+    mean, std, half_width, *_ = spread(values)
+    return {"mean": mean, "std": std, "ci95_half_width": half_width, "values": values}

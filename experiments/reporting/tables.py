@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from experiments.reporting.columns import COLUMNS, REPORT, Column, column
-from experiments.reporting.loading import LAST, Setting, comparable, text
+from experiments.reporting.loading import LAST, Setting, View, comparable, text
 from experiments.reporting.statistics import Cell, compare
 
 MOST_ROWS = 40  # that fit a terminal; files hold all
@@ -28,7 +28,6 @@ class Row(NamedTuple):
     setting: Setting
     model: str
     label: str
-    status: str  # "", or why it takes no part in the comparison
     cells: dict[str, Cell]
 
 
@@ -48,26 +47,27 @@ class Style(NamedTuple):
 
 
 def build(
-    settings: Sequence[Setting], title: str, *, model: str | None = "global", last: int = LAST, split: str = "test",
+    settings: Sequence[Setting],
+    title: str,
+    *,
+    model: str | None = "global",
+    last: int = LAST,
     keys: Sequence[str] = REPORT,
-) -> Table:  # fmt: skip
+) -> Table:
     """One row per setting; with model=None, one for its global model and one for its personal predictions."""
-    shown = [(setting, name) for setting in settings for name in models(setting, model)]
-    usable = {id(setting) for setting in comparable(settings)}
-    part = [id(setting) in usable for setting, _ in shown]
+    shown = [(setting, View(name, last)) for setting in settings for name in models(setting, model)]
+    usable = comparable(settings)
+    part = [setting in usable for setting, _ in shown]
     cells = {
-        key: compare(
-            [s.values(key, split, name, last) for s, name in shown], part, higher=COLUMNS[key].higher_is_better
-        )
+        key: compare([s.values(key, view) for s, view in shown], part, higher=COLUMNS[key].higher_is_better)
         for key in keys
     }
+    columns = [column(key, max((cell.mean for cell in cells[key]), default=0.0)) for key in keys]
     rows = []
-    for i, (setting, name) in enumerate(shown):
-        whose = " (personal)" if model is None and name == "personal" else ""
-        rows.append(Row(setting, name, setting.label + whose, status(setting), {k: cells[k][i] for k in keys}))
-    largest = {key: max((c.mean for c in cells[key] if not math.isnan(c.mean)), default=0.0) for key in keys}
-    columns = [column(key, largest[key]) for key in keys]
-    return Table(title, columns, rows, _notes(rows, model, split, last))
+    for (setting, view), *own in zip(shown, *cells.values(), strict=True):
+        told = label(setting, personal=model is None and view.model == "personal")
+        rows.append(Row(setting, view.model, told, dict(zip(keys, own, strict=True))))
+    return Table(title, columns, rows, _notes(rows, model, last))
 
 
 def models(setting: Setting, model: str | None) -> list[str]:
@@ -75,18 +75,14 @@ def models(setting: Setting, model: str | None) -> list[str]:
     return [model] if model else [name for name in ("global", "personal") if name in setting.runs[0].models]
 
 
-def status(setting: Setting) -> str:
-    """Why a setting takes no part in the comparison; "" if it does."""
-    if setting.diverged:
-        return "diverged: " + ", ".join(f"seed {seed} in round {t}" for seed, t in setting.diverged.items())
-    if not setting.finished:
-        return f"unfinished: round {setting.rounds} of {setting.runs[0].planned}"
-    return ""
+def label(setting: Setting, *, personal: bool) -> str:
+    """What a row or a line shows, of whom, and why it takes no part in the comparison if it does not."""
+    return setting.label + " (personal)" * personal + (f" ({setting.status})" if setting.status else "")
 
 
-def averaged(settings: Sequence[Setting], last: int, split: str = "test", model: str = "global") -> str:
+def averaged(settings: Sequence[Setting], view: View) -> str:
     """What a number is the mean of, in words; never more evaluations than there are."""
-    counts = {setting.averaged(split, model, last) for setting in settings if not setting.diverged} or {last}
+    counts = {setting.averaged(view) for setting in settings if not setting.diverged} or {view.last}
     if max(counts) <= 1:
         return "the last evaluation"
     some = f" (some have only {min(counts)})" if len(counts) > 1 else ""
@@ -126,11 +122,11 @@ def to_markdown(table: Table) -> str:
 def to_latex(table: Table) -> str:
     """A plain tabular, to be put into a paper as it is; comments say what it shows."""
     style = Style(r"\textbf{{{}}}", r"\underline{{{}}}", _latex)
-    head = [_latex(name) for name in _head(table)]
-    lines = [*(f"% {line}" for line in [table.title, *table.notes]), rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}"]
-    lines += [r"\hline", " & ".join(head) + r" \\", r"\hline"]
-    lines += [" & ".join(_texts(table, row, style)) + r" \\" for row in table.rows]
-    return "\n".join([*lines, r"\hline", r"\end{tabular}", ""])
+    head, *body = [_latex(name) for name in _head(table)], *(_texts(table, row, style) for row in table.rows)
+    comments = [f"% {line}" for line in [table.title, *table.notes]]
+    lines = [" & ".join(cells) + r" \\" for cells in (head, *body)]
+    frame = rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\hline"
+    return "\n".join([*comments, *frame, lines[0], r"\hline", *lines[1:], r"\hline", r"\end{tabular}", ""])
 
 
 def to_csv(table: Table) -> str:
@@ -138,46 +134,41 @@ def to_csv(table: Table) -> str:
     names = dict.fromkeys(name for row in table.rows for name in row.setting.parameters)
     parameters = [name for name in names if name != "rounds"]  # which has its own column, of the rounds done
     fields = ("mean", "std", "ci95_half_width", "mark", "within_noise_of_best")
+    figures = [f"{c.key}_{field}" for c in table.columns for field in fields]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["algorithm", *parameters, "evaluated_model", "seeds", "rounds", "status"]
-                    + [f"{c.key}_{field}" for c in table.columns for field in fields])  # fmt: skip
+    writer.writerow(["algorithm", *parameters, "evaluated_model", "seeds", "rounds", "status", *figures])
     for row in table.rows:
         setting = row.setting
         known = [text(setting.parameters[name]) if name in setting.parameters else "" for name in parameters]
         seeds = " ".join(str(run.seed) for run in setting.runs)
-        line = [setting.algorithm, *known, setting.runs[0].shown(row.model), seeds, str(setting.rounds), row.status]
+        line = [setting.algorithm, *known, setting.runs[0].shown(row.model), seeds, setting.rounds, setting.status]
         for cell in (row.cells[c.key] for c in table.columns):
-            numbers = [_number(value) for value in (cell.mean, cell.std, cell.half_width)]
-            noise = "" if cell.noise is None else str(cell.noise).lower()
-            line += [""] * len(fields) if setting.diverged else [*numbers, cell.mark, noise]
+            noise = "" if cell.noise is None else text(cell.noise)
+            line += [""] * len(fields) if setting.diverged else [*map(_number, cell[:3]), cell.mark, noise]
         writer.writerow(line)
     return buffer.getvalue()
 
 
 def best_rows(table: Table, by: str) -> list[Row]:
     """The rows that fit a terminal, in their order: those best by a column (by the first, if there is no such one)."""
-    if len(table.rows) <= MOST_ROWS:
-        return table.rows
-    known = {c.key: c for c in table.columns}
-    chosen = known.get(by, table.columns[0])
-    sign = -1 if chosen.higher_is_better else 1
+    chosen = next((c for c in table.columns if c.key == by), table.columns[0])
 
-    def rank(i: int) -> float:
-        value = sign * table.rows[i].cells[chosen.key].mean
-        return math.inf if table.rows[i].status or math.isnan(value) else value
+    def rank(row: Row) -> float:
+        return math.inf if row.setting.status else chosen.rank(row.cells[chosen.key].mean)
 
-    return [table.rows[i] for i in sorted(sorted(range(len(table.rows)), key=rank)[:MOST_ROWS])]
+    best = sorted(table.rows, key=rank)[:MOST_ROWS]
+    return [row for row in table.rows if row in best]
 
 
-def _notes(rows: Sequence[Row], model: str | None, split: str, last: int) -> list[str]:
+def _notes(rows: Sequence[Row], model: str | None, last: int) -> list[str]:
     settings = [row.setting for row in rows]
     cells = [cell for row in rows if not row.setting.diverged for cell in row.cells.values()]
     whose = f"{model} model, " if model else ""
-    what = averaged(settings, last, split, model or "global")
+    what = averaged(settings, View(model or "global", last))
     stand_ins = f"prediction=...: shown in place of a {model} model, which the method does not have"
     told = {
-        f"{whose}{split} data; ± is the population std over seeds of {what}": True,
+        f"{whose}test data; ± is the population std over seeds of {what}": True,
         stand_ins: any("prediction" in setting.parameters for setting in settings),
         PERSONAL: model is None and any(row.model == "personal" for row in rows),
         LEGEND: any(cell.mark for cell in cells),
@@ -193,9 +184,7 @@ def _head(table: Table) -> list[str]:
 
 def _texts(table: Table, row: Row, style: Style) -> list[str]:
     """The cells of a row as text."""
-    label = row.label + (f" ({row.status})" if row.status else "")
-    cells = [_cell_text(row, c, style) for c in table.columns]
-    return [style.escape(label), str(len(row.setting.runs)), *cells]
+    return [style.escape(row.label), str(len(row.setting.runs)), *(_cell_text(row, c, style) for c in table.columns)]
 
 
 def _cell_text(row: Row, shown: Column, style: Style) -> str:
@@ -209,14 +198,15 @@ def _cell_text(row: Row, shown: Column, style: Style) -> str:
     return (style.escape("≈ ") if cell.noise else "") + marked
 
 
+_LATEX = str.maketrans(
+    {sign: rf"\{sign}" for sign in "_%&#${}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"°": r"$^\circ$", "±": r"$\pm$", "≈": r"$\approx$"}
+)
+
+
 def _latex(string: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in string)
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "°": r"$^\circ$", "±": r"$\pm$", "≈": r"$\approx$",
-}  # fmt: skip
+    return string.translate(_LATEX)
 
 
 def _number(value: float | None) -> str:

@@ -39,7 +39,7 @@ def test_seeds_of_several_folders_become_one_row(tmp_path):
     train_folder(tmp_path / "b", "fedavg", {1: [(60, 1)]})
     train_folder(tmp_path / "again", "fedavg", {0: [(50, 1)]})
     (setting,) = group(load([tmp_path / "a", tmp_path / "b"]))
-    assert setting.values("mean", "test", "global", 5) == {0: 50, 1: 60}
+    assert setting.values("mean", loading.View(last=5)) == {0: 50, 1: 60}
     with pytest.raises(ValueError, match=r"fedavg, seed 0 is in .*a and in .*again; give one of them"):
         group(load([tmp_path / "a", tmp_path / "again"]))
     twice = sweep_folder(tmp_path / "twice", [("fedeba", {"tau": 0.1}, 0, both(50, 50), 1.0)] * 2)

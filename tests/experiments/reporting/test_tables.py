@@ -62,7 +62,7 @@ def test_a_diverged_setting_is_listed_and_never_best(runs):
     table = table_of([runs / "sweep"])
     assert [row.cells["mean"].mark for row in table.rows] == ["second", "best", ""]
     assert [row.cells["variance"].mark for row in table.rows] == ["best", "second", ""]
-    assert table.rows[2].status == "diverged: seed 0 in round 3"
+    assert table.rows[2].setting.status == "diverged: seed 0 in round 3"
     assert "| fedeba_plus tau=10 (diverged: seed 0 in round 3) | 1 | n/a | n/a |" in tables.to_markdown(table)
     assert tables.ONE_SEED not in table.notes
 
