@@ -4,6 +4,8 @@ Notes:
   The published method trains every client in every round ("all", with the old mixture, evaluated at the mean
   iterate). For cohorts there is no reference but AAggFF's code, whose ascent stays on the cohort's own simplex
   ("block"); "full_simplex" projects the mixture of all clients instead.
+  What readers of other code will meet: blocks start at lambda_i = 1/n here, on the cohort's simplex, and at n/M in
+  AAggFF's code; fair_flearn's projection onto the simplex is wrong on many inputs; FLGo's mean iterate counts x_0.
 """
 
 from typing import Literal, NamedTuple

@@ -3,6 +3,8 @@
 Notes:
   Later versions of the authors' code count the current round into the window (`fv_window="current"`: the rounds
   t-tau+1 to t); the paper and its own code take t-tau to t-1. With alpha > 0 at least one client keeps its update.
+  Their number is rounded before the ceiling is taken (`kept_clients`); codes that do not round keep one client less
+  where floats pass the integer by a bit.
 """
 
 import math

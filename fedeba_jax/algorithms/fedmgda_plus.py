@@ -2,7 +2,8 @@
 
 Notes:
   eps = 0 is not FedAvg: it averages updates of length one, so a step is at most eta long whatever the local rate.
-  Published codes differ in eta (1, or the local rate) and in the prior (share of examples, or uniform).
+  Published codes differ in eta (1, or the local rate) and in the prior: the authors' is uniform (`prior="none"`), the
+  default here is FedAvg's share of examples. An update of zero makes the authors' code NaN; here it has no direction.
 """
 
 import jax

@@ -1,5 +1,6 @@
 """TERM (Li et al. 2021, "Tilted Empirical Risk Minimization")."""
 
+import math
 from typing import Any
 
 import chex
@@ -32,24 +33,23 @@ def term(
     Notes:
       The published code divides e_i = exp(t (F_i - max F)) by a running mean Z <- Z/2 + mean(e)/2 (from 0)
       and then averages the n re-scaled models: a_i = e_i / (n^2 Z), a step n times smaller than FedAvg's
-      once Z is steady. The maximum differs by round, so Z mixes scales.
+      once Z is steady. The maximum differs by round, so Z mixes scales. For t < 0 it leaves e_i >= 1, the largest of
+      them for the best-off client. log Z is kept here: no e_i overflows.
     """
     check("prior", prior, Prior)
     if prior != "none" and not normalised:
         raise ValueError(f"prior={prior!r} belongs to the normalised form; set normalised=True or prior='none'")
 
-    def update(state: ServerState, Z: Any, cohort: Cohort) -> tuple[ServerState, Any, Info]:
+    def update(state: ServerState, log_Z: Any, cohort: Cohort) -> tuple[ServerState, Any, Info]:
         reply = cohort.ask(local.reporting("delta", "initial_loss").train, state.params)
         losses = reply.initial_loss
         if normalised:
             a = tilted(losses, t, size_prior(cohort, prior))
         else:
-            e = jnp.exp(t * losses - (t * losses).max())
-            Z = 0.5 * Z + 0.5 * e.mean()
-            a = e / (cohort.size**2 * Z)
-        return server.step(state, reply.delta, a, cohort, local), Z, diagnose(a, before=losses)
+            a, log_Z = smoothed(losses, t, log_Z)
+        return server.step(state, reply.delta, a, cohort, local), log_Z, diagnose(a, before=losses)
 
-    return remembering(server, lambda params, sizes: () if normalised else jnp.zeros(()), update)
+    return remembering(server, lambda params, sizes: () if normalised else jnp.full((), -jnp.inf), update)
 
 
 def tilted(losses: jax.Array, t: Scalar, prior: jax.Array | None = None) -> jax.Array:
@@ -62,3 +62,16 @@ def tilted(losses: jax.Array, t: Scalar, prior: jax.Array | None = None) -> jax.
     """
     chex.assert_rank(losses, 1)
     return softmax(t * losses, prior)
+
+
+def smoothed(losses: jax.Array, t: Scalar, log_Z: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """a_i = e_i / (n^2 Z) and the new log Z: e_i = exp(t (F_i - max F)), Z <- Z/2 + mean(e)/2, as published in code.
+
+    Args:
+      losses: F_i, [n].
+      t: tilt.
+      log_Z: of the round before; -inf in the first.
+    """
+    log_e, n = t * (losses - losses.max()), losses.size
+    log_Z = jnp.logaddexp(log_Z, jax.nn.logsumexp(log_e) - math.log(n)) - math.log(2)
+    return jnp.exp(log_e - log_Z) / n**2, log_Z

@@ -98,8 +98,12 @@ def term_weights(losses, t, prior):
 
 
 def term_code_weights(losses, t, Z):
-    """Z <- Z / 2 + mean(e) / 2, omega_i = e_i / (n Z), and the mean of n re-scaled updates: a_i = omega_i / n."""
-    e = tilts(losses, t)
+    """Z <- Z / 2 + mean(e) / 2, omega_i = e_i / (n Z), and the mean of n re-scaled updates: a_i = omega_i / n.
+
+    e_i = exp(t (F_i - max F)) for both signs of t.
+    """
+    losses = np.asarray(losses, np.float64)
+    e = np.exp(t * (losses - losses.max()))
     Z = 0.5 * Z + 0.5 * e.mean()
     omega = e / (len(e) * Z)
     return omega / len(e), omega, Z

@@ -59,6 +59,7 @@ CASES = [
     ("term", {"t": 1.5}),
     ("term", {"t": -0.7, "prior": "examples"}),
     ("term", {"t": 1.5, "normalised": False}),
+    ("term", {"t": -1.5, "normalised": False}),
     ("propfair", {"M": 2.0}),
     ("propfair", {"M": 1.0, "eps": 0.3, "huber": True, "weighting": "uniform"}),  # both branches
     ("aaggff", {}),

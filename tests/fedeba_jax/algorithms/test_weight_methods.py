@@ -133,11 +133,18 @@ def test_term_vector(x64, t, expected):
 def test_term_as_published_in_code(x64):
     losses = [LOSSES, [1.0, 0.8, 0.6], *[LOSSES] * 40]
     weights, states = play("term", losses, t=1.0, normalised=False)
-    close([float(states[t].server.memory) for t in (0, 1)], [0.26516827, 0.54742593])
+    close([np.exp(states[t].server.memory) for t in (0, 1)], [0.26516827, 0.54742593])
     close(3 * weights[0], (0.28048877, 0.46244780, 1.25706344), atol=2e-8)
     close(3 * weights[1], (0.60891038, 0.49853365, 0.40816483), atol=2e-8)
     close(weights[1], (0.20297013, 0.16617788, 0.13605494))
     close(weights[-1], np.asarray(tilted(LOSSES, 1.0)) / 3)  # a steady Z: an extra 1/n
+
+
+def test_term_as_published_in_code_takes_the_largest_loss_for_a_negative_tilt_too(x64):
+    """F = 2, 1: e = (1, 2) for t = -log 2, Z = 3/4, a = e / 3; then F = 1, 1: e = 1, Z = 7/8, a = 2/7."""
+    weights, states = play("term", [[2.0, 1.0], [1.0, 1.0]], t=-np.log(2), normalised=False)
+    close(weights, [(1 / 3, 2 / 3), (2 / 7, 2 / 7)])
+    close([np.exp(state.server.memory) for state in states], [3 / 4, 7 / 8])
 
 
 def test_tilted_weights(x64):

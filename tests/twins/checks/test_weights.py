@@ -130,6 +130,15 @@ def test_term_as_published_in_code():
     assert trace.diagnostics[0]["Z"] == pytest.approx(0.26516827, abs=6e-9)
 
 
+def test_term_as_published_in_code_takes_the_largest_loss_for_a_negative_tilt_too():
+    """F = 2, 1: e = (1, 2) for t = -log 2, Z = 3/4, omega = (2/3, 4/3); then F = 1, 1: e = 1, Z = 7/8."""
+    a, omega, Z = term_code_weights([2.0, 1.0], -np.log(2), 0.0)
+    close(omega, (2 / 3, 4 / 3))
+    assert pytest.approx(3 / 4) == Z
+    a, omega, Z = term_code_weights([1.0, 1.0], -np.log(2), Z)
+    close(a, (2 / 7, 2 / 7))
+
+
 def test_term_invariants():
     close(term_weights(LOSSES + 7.0, 2.0, UNIFORM), term_weights(LOSSES, 2.0, UNIFORM), atol=1e-12)
     close(term_weights([1.0, 3.0, 3.0], 1e3, UNIFORM), [0, 0.5, 0.5], atol=0)
