@@ -182,11 +182,12 @@ def by_name(name: str, what: str = "client_map") -> ClientMap:
     raise ValueError(f"{what}={name} is not valid; give {NAMES}")
 
 
-def choose(client_map: str, run_map: str, runs: int) -> tuple[str, str]:
+def choose(client_map: str, run_map: str, runs: int, on_accelerator: str = "vmap") -> tuple[str, str]:
     """Names of the client and run maps for so many runs, `auto` resolved.
 
-    Only one axis can be sharded. Accelerators take vmap for both. On a CPU whole runs are sharded over
-    the cores if they fill them (no waiting at every exchange); otherwise each run's clients are.
+    Only one axis can be sharded. On an accelerator the clients take the map that suits the model there
+    (`models.accelerator_map`), and the runs vmap if the clients do: runs have kernels of their own, too. On a CPU whole
+    runs are sharded over the cores if they fill them (no waiting at every exchange); otherwise each run's clients are.
     """
     if client_map.startswith("sharded") and run_map.startswith("sharded"):
         raise ValueError(f"client_map={client_map} and run_map={run_map}: shard one of the two axes only")
@@ -194,10 +195,11 @@ def choose(client_map: str, run_map: str, runs: int) -> tuple[str, str]:
     devices = jax.device_count()
     if run_map == "auto":
         fill = runs % devices == 0 and devices > 1 and not client_map.startswith("sharded")
-        run_map = "vmap" if accelerator else "sharded" if fill else "map"
+        suits = "vmap" if on_accelerator == "vmap" else "map"
+        run_map = suits if accelerator else "sharded" if fill else "map"
     if client_map == "auto":
         shard = devices > 1 and not run_map.startswith("sharded")
-        client_map = "vmap" if accelerator else "sharded" if shard else "map"
+        client_map = on_accelerator if accelerator else "sharded" if shard else "map"
     return client_map, run_map
 
 

@@ -15,7 +15,7 @@ from fedeba_jax import tree
 from fedeba_jax.data.dealing import Tables
 from fedeba_jax.data.dealing import stack as stack_tables
 from fedeba_jax.data.sources import Dataset
-from fedeba_jax.models import make_model
+from fedeba_jax.models import accelerator_map, make_model
 from fedeba_jax.rounds import sizes_from
 
 BATCH_ON_CPU = 16  # runs at once: enough to fill the cores, few enough to stream and to bound the memory
@@ -48,7 +48,7 @@ class Group:
         sizes = sizes_from(model.init, self.task.clients, self.task.cohort_size, capacity)
 
         def set_batch(batch_runs: int) -> None:
-            chosen = maps.choose(how.client_map, how.run_map, batch_runs)
+            chosen = maps.choose(how.client_map, how.run_map, batch_runs, accelerator_map(self.task.model))
             self.batch_runs = batch_runs
             self.program = Program(first.parts[1], model, sizes, *chosen, first.state_dtype)
             self._compiled: dict[int, Any] = {}

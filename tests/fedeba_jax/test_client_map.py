@@ -149,6 +149,14 @@ def test_cpus_take_a_shard_a_device(monkeypatch):
     assert maps.auto() is maps.mapped  # the suite's backend is a CPU
 
 
+def test_on_an_accelerator_maps_suit_the_model(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert maps.choose("auto", "auto", 4) == ("vmap", "vmap")
+    for suits in ("map", "chunked(5)"):
+        assert maps.choose("auto", "auto", 4, suits) == (suits, "map")
+    assert maps.choose("vmap", "auto", 4, "map") == ("vmap", "map")
+
+
 def test_maps_are_chosen_by_what_fills_the_cores():
     assert maps.choose("auto", "auto", 1) == ("sharded", "map")
     assert maps.choose("auto", "auto", 4) == ("map", "sharded")
