@@ -3,9 +3,10 @@
 import inspect
 
 from experiments.command import calls, compatibility, hparams
-from experiments.command.tasks import HELP, OPTIONS, TASKS
+from experiments.command.tasks import HELP, OPTIONS, PRESETS, Task
 from fedeba_jax import ALGORITHMS
 from fedeba_jax.data.sources import DATASETS
+from fedeba_jax.data.synthetic import SYNTHETIC
 from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.models import MODELS
 from fedeba_jax.schedules import SCHEDULES
@@ -21,11 +22,8 @@ def everything() -> str:
         if limits := goes_without(name):
             lines.append(f"  {'':18} not with {limits}")
     lines.append("tasks (--task)")
-    for name, task in TASKS.items():
-        lines.append(
-            f"  {name:24} {task.dataset}, {task.model}, {task.clients} clients, {task.cohort_size} in each round, "
-            f"K={task.steps}, B={task.batch_size}, rate {task.lr:g}, times {task.lr_decay:g} from round to round"
-        )
+    for name, (task, ran) in PRESETS.items():
+        lines += [f"  {name:27} {setting(task)}", f"  {'':27} run so far: {ran}"]
     for field, table in OPTIONS.items():
         lines.append(f"{HELP[field]} (--{field})")
         lines += [f"  {calls.describe(name, hyperparameters(factory))}" for name, factory in table.items()]
@@ -33,7 +31,20 @@ def everything() -> str:
     for kind, rules in RULES.items():
         lines += [f"rules in place of a {kind}", f"  {calls.describe_all(rules).removeprefix('one of ')}"]
     lines += ["models (--model)", f"  {', '.join(MODELS)}", "data sets (--dataset)", f"  {', '.join(DATASETS)}"]
+    lines += [f"  {calls.describe(name, hyperparameters(make))}" for name, make in SYNTHETIC.items()]
+    lines.append("  your own: --data=FILE.npz, or --data=FOLDER with one npz file for each client")
     return "\n".join(lines)
+
+
+def setting(task: Task) -> str:
+    """A task in one line."""
+    clients = f"{task.clients} clients" if task.clients else "all clients of the data"
+    cohort = f"{task.cohort_size} in each round" if task.cohort_size else "all in each round"
+    dealt = f"Dirichlet {task.dirichlet:g}" if task.partition == "dirichlet" else task.partition
+    return (
+        f"{task.dataset}, {task.model}, {clients} ({dealt}), {cohort}, K={task.steps}, B={task.batch_size}, "
+        f"rate {task.lr:g}, times {task.lr_decay:g} from round to round"
+    )
 
 
 def goes_without(algorithm: str) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.command import values
-from experiments.command.tasks import CHOICES, FIELDS, HELP, OPTIONS, TASKS, resolve
+from experiments.command.tasks import CHOICES, FIELDS, HELP, OPTIONS, PRESETS, RATES, TASKS, checked, resolve
 from experiments.command.values import Call, Traced
 from tests.support.runs import MINI
 
@@ -37,10 +37,41 @@ def test_a_rate_that_is_no_share_is_told(value):
         resolve(MINI, {"label_noise": value})
 
 
-@pytest.mark.parametrize(("partition", "split"), [("shards", "sharded_official"), ("dirichlet", "holdout")])
-def test_the_test_split_follows_the_partition(partition, split):
+@pytest.mark.parametrize(
+    ("partition", "split"),
+    [("shards", "sharded_official"), ("iid", "sharded_official"), ("dirichlet", "holdout"), ("quantity", "holdout")],
+)
+def test_the_test_split_of_images_follows_the_partition(partition, split):
     assert resolve(MINI, {"partition": partition}).test_split == split
     assert resolve(MINI, {"partition": partition, "test_split": "holdout"}).test_split == "holdout"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("reddit_lstm", {}),
+        ("reddit_lstm", {"partition": "iid", "clients": 30}),
+        ("custom", {"dataset": "custom(my.npz)", "clients": 20, "partition": "shards"}),
+        ("synthetic_logistic", {"partition": "dirichlet", "clients": 30}),
+    ],
+)
+def test_what_only_the_data_knows_stays_open(name, changes):
+    assert resolve(name, changes).test_split == "auto"
+
+
+def test_the_number_of_clients_may_be_left_to_data_that_has_some():
+    assert resolve("reddit_lstm", {}).clients == 0
+    assert resolve(MINI, {"partition": "natural", "clients": 0, "cohort_size": 0}).cohort_size == 0
+    with pytest.raises(ValueError, match=r"--clients=0 is not valid; partition shards needs at least 1"):
+        resolve(MINI, {"clients": 0})
+    with pytest.raises(ValueError, match=r"--clients=-1 is not valid; give 0 or more"):
+        resolve("reddit_lstm", {"clients": -1})
+    assert resolve(MINI, {"cohort_size": 0}).cohort_size == 50
+
+
+def test_a_task_of_own_data_needs_it():
+    with pytest.raises(ValueError, match=r"--dataset=custom names no file; give --data=FILE.npz"):
+        resolve("custom", {})
 
 
 def test_a_change_is_a_value_or_its_text():
@@ -55,5 +86,22 @@ def test_a_change_is_a_value_or_its_text():
 def test_every_field_has_a_description_and_every_task_is_sound():
     assert set(HELP) == set(FIELDS)
     assert {*CHOICES, *OPTIONS} <= set(FIELDS)
-    for name in TASKS:
-        assert resolve(name, {}).test_split == "sharded_official"
+    for name, (task, ran) in PRESETS.items():
+        assert ran
+        changes = {"dataset": "custom(my.npz)"} if name == "custom" else {}
+        assert checked(resolve(name, changes)) == resolve(name, changes)
+        for rate in RATES:
+            assert isinstance(getattr(task, rate), Traced), "a rate is traced, or each of its values would compile"
+
+
+def test_the_settings_of_the_paper():
+    """Rates and batch sizes by data set, and 10 of 100 clients."""
+    for name, lr, batch_size in [
+        ("mnist_mlp", 0.1, 50), ("fashion_mnist_mlp", 0.1, 50), ("cifar10_cnn", 0.1, 50),
+        ("cifar100_resnet18", 0.01, 128), ("tiny_imagenet_mobilenet_v2", 0.05, 128), ("tiny_imagenet_resnet18", 0.05, 128),
+    ]:  # fmt: skip
+        task = TASKS[name]
+        assert (task.lr, task.batch_size, task.clients, task.cohort_size) == (lr, batch_size, 100, 10)
+        assert (task.lr_decay, task.steps, task.rounds) == (0.999, 10, 2000)
+    assert (TASKS["reddit_lstm"].cohort_size, TASKS["reddit_lstm"].batch_size) == (20, 20)
+    assert resolve("cifar100_resnet18", {}).test_split == "holdout"
