@@ -12,6 +12,10 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SAYS = {  # what each prints, line after line
     "own_algorithm": [r"fedavg +accuracy \d", r"rank_weights +accuracy \d"],
+    "own_data": [
+        r"patients of each hospital: \[41, 54, ",
+        *(rf"round {done}: mean accuracy \d" for done in (50, 100)),
+    ],
     "own_model_and_data": [rf"round {done}: mean accuracy \d" for done in (50, 100, 150, 200)],
     "quickstart": [r"fedavg \{'mean': \d", r"fedeba_plus \{'mean': \d"],
     "sweep_from_python": [
