@@ -98,7 +98,8 @@ def test_the_settings_of_the_paper():
     """Rates and batch sizes by data set, and 10 of 100 clients."""
     for name, lr, batch_size in [
         ("mnist_mlp", 0.1, 50), ("fashion_mnist_mlp", 0.1, 50), ("cifar10_cnn", 0.1, 50),
-        ("cifar100_resnet18", 0.01, 128), ("tiny_imagenet_mobilenet_v2", 0.05, 128), ("tiny_imagenet_resnet18", 0.05, 128),
+        ("cifar100_resnet18", 0.01, 128), ("tiny_imagenet_mobilenet_v2", 0.05, 128),
+        ("tiny_imagenet_resnet18", 0.05, 128),
     ]:  # fmt: skip
         task = TASKS[name]
         assert (task.lr, task.batch_size, task.clients, task.cohort_size) == (lr, batch_size, 100, 10)
