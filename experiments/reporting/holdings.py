@@ -116,10 +116,10 @@ def draw(told: Description, out: Path) -> Path:
     heat.set_xticks(range(0, len(told.labels), step), told.labels[::step])
     heat.set_yticks([])
     each = "" if rows == len(held.examples) else f", {len(held.examples) / rows:,.0f} to a row"
-    some = (
-        "" if told.num_classes == len(told.labels) else f" (the {len(told.labels)} most common of {told.num_classes:,})"
-    )
-    heat.set(xlabel=f"label{some}", ylabel=f"{len(held.examples):,} clients by what they hold most of{each}")
+    heat.set_ylabel(f"clients by what they hold most of\n({len(held.examples):,}{each})")
+    shown = len(told.labels)
+    some = "" if told.num_classes == shown else f" (the {shown} most common of {told.num_classes:,})"
+    heat.set_xlabel(f"label{some}")
     figure.colorbar(image, ax=heat, label="share of the label")
     edges = np.linspace(0, max(held.distance.max(), told.by_chance.distance.max(), 1e-3), BINS + 1)
     for values, label, colour in (
