@@ -4,11 +4,9 @@ sigma is always the noise's standard deviation over the sensitivity *under the r
 or removing one for Poisson samples, replacing one for samples of fixed size, where that of a mean is twice as large.
 """
 
-import contextlib
 import functools
 import importlib.util
-from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -28,9 +26,7 @@ def require() -> None:
 
 
 @functools.cache
-def poisson(
-    sigma: float, rate: float, releases: int, delta: float, accountant: Literal["pld", "rdp"] = "pld"
-) -> Epsilon:
+def poisson(sigma: float, rate: float, releases: int, delta: float, accountant: str = "pld") -> Epsilon:
     """Each of the population takes part in a release with probability `rate`; one is added or removed.
 
     Args:
@@ -65,18 +61,12 @@ def fixed_size(sigma: float, sample: int, population: int, releases: int, delta:
 
 
 def _epsilon(accountant: Any, event: Any, releases: int, delta: float) -> float:
+    """Without warnings on orders that the Rényi accountant leaves out: its bound is one without them."""
     from dp_accounting import SelfComposedDpEvent
 
-    with _quiet():
-        return float(accountant.compose(SelfComposedDpEvent(event, releases)).get_epsilon(delta))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without warnings on orders that the Rényi accountant leaves out: its bound is one without them."""
-    before = logging.get_verbosity()
+    verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:
-        yield
+        return float(accountant.compose(SelfComposedDpEvent(event, releases)).get_epsilon(delta))
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(verbosity)

@@ -18,6 +18,7 @@ from fedeba_jax.types import Sizes
 
 NOT_COVERED = "evaluations and diagnostics of this run, further seeds on the same data, the choice of hyper-parameters"
 """What the guarantee of one run says nothing of."""
+NOISE_INJECTION = "noise injection into the alignment variable, as in the paper; all else is released as it is"
 
 
 def statement(run: Run, *, rounds: int, counts: Sequence[int] | np.ndarray) -> dict[str, Any]:
@@ -32,9 +33,7 @@ def statement(run: Run, *, rounds: int, counts: Sequence[int] | np.ndarray) -> d
     if call.name == "none":
         return _no_guarantee(call, "nothing is clipped or noised")
     if call.name == "paper":
-        return _no_guarantee(
-            call, "noise injection into the alignment variable, as in the paper; all else is released as it is"
-        )
+        return _no_guarantee(call, NOISE_INJECTION)
     population = run.task.clients if call.name == "client" else int(np.sum(counts))
     if not call.arguments["sigma"]:
         return _no_guarantee(call, "sigma = 0 adds no noise")
@@ -83,10 +82,8 @@ def _of_examples(run: Run, rounds: int, counts: Sequence[int] | np.ndarray) -> d
     releases = took_part * np.asarray(local.num_steps(jnp.asarray(held)))
     rates = np.minimum(batch_size or held, held) / np.maximum(held, 1)
     pairs = _not_dominated({(float(q), int(t)) for q, t in zip(rates, releases, strict=True) if q > 0 and t > 0})
-    epsilons = {pair: accounting.poisson(given["sigma"], *pair, given["delta"]) for pair in pairs}
-    (rate, most), epsilon = max(
-        epsilons.items(), key=lambda item: item[1].value, default=((0.0, 0), accounting.Epsilon(0.0, "none"))
-    )
+    claims = [(accounting.poisson(given["sigma"], *pair, given["delta"]), *pair) for pair in pairs]
+    epsilon, rate, most = max(claims, default=(accounting.Epsilon(0.0, "none"), 0.0, 0))
     return {
         "epsilon": epsilon.value,
         "accountant": epsilon.accountant,

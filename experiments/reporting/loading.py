@@ -6,6 +6,7 @@ A `Setting` is what one row of a table shows: an algorithm with its parameters t
 
 import dataclasses
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from experiments.execution.folder import MARK, OLD, RESULTS, TIMINGS, description, read_rows, shown
-from experiments.reporting.columns import METRICS
+from experiments.reporting.columns import COLUMNS, METRICS
 
 LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
 NOT_COMPARED = ("eval_every",)  # settings that change when a run is evaluated, not what it does
@@ -138,15 +139,12 @@ class Setting:
         return {run.seed: run.diverged for run in self.runs if run.diverged is not None}
 
     @property
-    def finished(self) -> bool:
-        return all(run.finished for run in self.runs)
-
-    @property
     def status(self) -> str:
         """Why it takes no part in a comparison; "" if it does."""
         if self.diverged:
             return "diverged: " + ", ".join(f"seed {seed} in round {t}" for seed, t in self.diverged.items())
-        return "" if self.finished else f"unfinished: round {self.rounds} of {self.runs[0].planned}"
+        finished = all(run.finished for run in self.runs)
+        return "" if finished else f"unfinished: round {self.rounds} of {self.runs[0].planned}"
 
     @property
     def rounds(self) -> int:
@@ -179,10 +177,6 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return found
 
 
-def by_folder(series: Iterable[Series]) -> dict[Path, list[Series]]:
-    return grouped(series, attrgetter("source.folder"))
-
-
 def by_algorithm(items: Iterable[Item]) -> dict[str, list[Item]]:
     """Series or settings of each algorithm."""
     return grouped(items, attrgetter("algorithm"))
@@ -213,19 +207,21 @@ def group(series: Sequence[Series], model: str | None = "global") -> list[Settin
     common = [name for name in _varying([one.settings for one in series], declared) if name not in NOT_COMPARED]
     settings = []
     for own in by_algorithm(series).values():
-        names = _varying([one.hparams for one in own], declared) + common
-        made = _settings(own, names)
-        for setting in made:
-            if model and (prediction := setting.runs[0].shown(model)) != model:
-                setting.parameters["prediction"] = prediction
-        settings += sorted(made, key=lambda setting: [sort_key(value) for value in setting.parameters.values()])
+        settings += _settings(own, _varying([one.hparams for one in own], declared) + common, model)
     return settings
 
 
 def comparable(settings: Sequence[Setting]) -> list[Setting]:
     """Those that may be best: none that diverged, and unfinished ones only if none is finished."""
     stable = [setting for setting in settings if not setting.diverged]
-    return [setting for setting in stable if setting.finished] or stable
+    return [setting for setting in stable if not setting.status] or stable
+
+
+def ranked(settings: Sequence[Setting], view: View) -> list[Setting]:
+    """Those that may be best and have a figure, best first."""
+    means = {setting: setting.mean(view.metric, view) for setting in comparable(settings)}
+    known = [setting for setting, mean in means.items() if not math.isnan(mean)]
+    return sorted(known, key=lambda setting: COLUMNS[view.metric].rank(means[setting]))
 
 
 def text(value: Any) -> str:
@@ -237,10 +233,8 @@ def text(value: Any) -> str:
 
 def sort_key(value: Any) -> tuple[int, float, str]:
     """None, then numbers, then words, with numbers in them by size: client(2.0) before client(10.0)."""
-    if value is None:
-        return (0, 0.0, "")
-    if isinstance(value, int | float):
-        return (1, float(value), "")
+    if value is None or isinstance(value, int | float):
+        return (value is not None, float(value or 0), "")
     return (2, 0.0, re.sub(r"\d+(\.\d+)?", lambda match: f"{float(match[0]):020.6f}", str(value)))
 
 
@@ -251,8 +245,8 @@ def _varying(values: Sequence[dict[str, Any]], declared: set[str]) -> list[str]:
     return [name for name, different in found.items() if name in declared or len(different) > 1]
 
 
-def _settings(series: Sequence[Series], names: Sequence[str]) -> list[Setting]:
-    """The settings of one algorithm by the parameters of these names.
+def _settings(series: Sequence[Series], names: Sequence[str], model: str | None) -> list[Setting]:
+    """The settings of one algorithm, sorted by their parameters, which have these names.
 
     Where some seeds of a setting are finished, those that are not are left out: a half-trained seed is no sample.
     """
@@ -266,14 +260,16 @@ def _settings(series: Sequence[Series], names: Sequence[str]) -> list[Setting]:
         setting = Setting(runs[0].algorithm, parameters(runs[0]), runs)
         _check_no_seed_twice(setting)
         setting.runs = sorted([run for run in runs if run.finished] or runs, key=attrgetter("seed"))
+        if model and (prediction := setting.runs[0].shown(model)) != model:
+            setting.parameters["prediction"] = prediction
         settings.append(setting)
-    return settings
+    return sorted(settings, key=lambda setting: [sort_key(value) for value in setting.parameters.values()])
 
 
 def _check_same_data(series: Sequence[Series]) -> None:
     """All folders are of the same data sets; one folder may have several, by name, but not two of one name."""
     first, told = None, ""
-    for folder, own in by_folder(series).items():
+    for (folder, *_), own in grouped(series, attrgetter("source")).items():
         data = {origin._replace(commit="") for one in own for origin in one.origins}
         for name, versions in Counter(origin.data for origin in data).items():
             if versions > 1:
@@ -287,16 +283,13 @@ def _check_same_data(series: Sequence[Series]) -> None:
 
 
 def _check_no_seed_twice(setting: Setting) -> None:
-    for seed, own in grouped(setting.runs, attrgetter("seed")).items():
-        folders = [run.source.folder for run in own]
-        if len(folders) > len(set(folders)):
-            told = (
-                f"is twice in {folders[0]}, with other {', '.join(NOT_COMPARED)}; run those into folders of their own"
-            )
+    for seed, runs in grouped(setting.runs, attrgetter("seed")).items():
+        first, *others = (run.source.folder for run in runs)
+        if first in others:
+            told = f"is twice in {first}, with other {', '.join(NOT_COMPARED)}; run those into folders of their own"
             raise ValueError(f"{setting.label}, seed {seed} {told}")
-        if len(folders) > 1:
-            told = f"is in {folders[0]} and in {folders[1]}; give one of them"
-            raise ValueError(f"{setting.label}, seed {seed} {told}")
+        if others:
+            raise ValueError(f"{setting.label}, seed {seed} is in {first} and in {others[0]}; give one of them")
 
 
 def _load_folder(folder: Path) -> list[Series]:
@@ -307,10 +300,8 @@ def _load_folder(folder: Path) -> list[Series]:
         raise ValueError(f"{folder / RESULTS} is {state}: nothing was evaluated yet; resume it")
     try:
         return _series(folder, experiment, rows)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(
-            f"{folder} is not as this version of fedeba_jax writes it ({error!r}); run it again"
-        ) from error
+    except (KeyError, TypeError, IndexError, AttributeError) as bad:
+        raise ValueError(f"{folder} is not as this version of fedeba_jax writes it ({bad!r}); run it again") from bad
 
 
 def _experiment(folder: Path) -> dict[str, Any]:
@@ -365,14 +356,12 @@ def _origin(content: dict[str, Any]) -> Origin:
 def _missing(rows: Sequence[dict[str, Any]], planned: set[str]) -> str:
     """What is not done yet of the planned runs, in words."""
     last = {row["run"]: row for row in rows}
-    done = [key for key, row in last.items() if row["status"] == "diverged" or row["round"] >= row["rounds"]]
-    expected = planned | last.keys()
+    done = sum(row["status"] == "diverged" or row["round"] >= row["rounds"] for row in last.values())
+    expected = len(planned | last.keys())
     places = {(row["round"], row["rounds"]) for row in last.values()}
-    if len(done) == len(expected):
-        return ""
-    if not done and len(last) == len(expected) and len(places) == 1:
+    if not done and len(last) == expected and len(places) == 1:
         return "stopped after round {} of {}".format(*places.pop())
-    return f"{len(done)} of {len(expected)} runs are done"
+    return f"{done} of {expected} runs are done" if done < expected else ""
 
 
 def _rates(path: Path) -> dict[str, float]:

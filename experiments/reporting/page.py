@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 from experiments.execution.folder import MARK, OLD
 from experiments.reporting import pictures, tables
-from experiments.reporting.loading import LAST, Series, Setting, View, by_folder, group, load
+from experiments.reporting.loading import LAST, Series, Setting, View, by_algorithm, group, grouped, load
+from experiments.reporting.pictures import Axes, Skipped
 from experiments.reporting.selection import choose
 
 PICTURES = (pictures.plane, pictures.curves, pictures.clients, pictures.gates)
@@ -50,16 +52,15 @@ def report(
 def sources(series: Sequence[Series]) -> list[str]:
     """One line per folder: the task, the data and the code that its rows came from; and whether it is complete."""
     lines = []
-    for folder, own in by_folder(series).items():
-        source = own[0].source
+    for source, own in grouped(series, attrgetter("source")).items():
         rounds = "/".join(str(t) for t in sorted({one.planned for one in own}))
         origins = [origin for one in own for origin in one.origins]
         data = ", ".join(dict.fromkeys(_data(origin.data, dict(origin.md5)) for origin in origins))
         commits = list(dict.fromkeys(_short_commit(origin.commit) for origin in origins))
         code = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}"
-        lines.append(f"{folder}: {source.task}, {len(own)} runs, {rounds} rounds, data {data}, {code}")
+        lines.append(f"{source.folder}: {source.task}, {len(own)} runs, {rounds} rounds, data {data}, {code}")
         if source.missing:
-            lines.append(f"{folder} is NOT FINISHED: {source.missing}; the report shows what is there")
+            lines.append(f"{source.folder} is NOT FINISHED: {source.missing}; the report shows what is there")
     if len({one.planned for one in series}) > 1:
         lines.append("the runs differ in their number of rounds")
     return lines
@@ -71,23 +72,22 @@ def privacy(settings: Sequence[Setting]) -> list[str]:
     return list(dict.fromkeys(claims))
 
 
-def draw(
-    settings: Sequence[Setting], axes: dict[str, tuple[str, str]], view: View, out: Path
-) -> tuple[list[Path], list[str]]:
+def draw(settings: Sequence[Setting], axes: dict[str, Axes], view: View, out: Path) -> tuple[list[Path], list[str]]:
     """Every picture that the data can make, and a line for each that it cannot."""
     if reason := pictures.no_library():
         return [], [f"no pictures: {reason}"]
-    jobs: dict[str, Callable[[Path], Path]] = {}
+    jobs: dict[str, Callable[[Path], None]] = {}
     for algorithm, names in axes.items():
-        own = [s for s in settings if s.algorithm == algorithm]
         for metric in dict.fromkeys((view.metric, "variance")):
-            jobs[f"heat_{algorithm}_{metric}.png"] = partial(pictures.heat, own, metric, names, view)
+            own = by_algorithm(settings)[algorithm], names, view._replace(metric=metric)
+            jobs[f"heat_{algorithm}_{metric}.png"] = partial(pictures.heat, *own)
     jobs |= {f"{picture.__name__}.png": partial(picture, settings, view) for picture in PICTURES}
     drawn, skipped = [], [] if axes else ["no heat map: it needs two numeric parameters that vary"]
     for name, picture in jobs.items():
         try:
-            drawn.append(picture(out / name))
-        except pictures.Skipped as reason:
+            picture(out / name)
+            drawn.append(out / name)
+        except Skipped as reason:
             skipped.append(f"no {name}: {reason}")
     return drawn, skipped
 

@@ -14,9 +14,19 @@ from typing import Any
 import numpy as np
 
 from experiments.reporting.columns import COLUMNS
-from experiments.reporting.loading import Series, Setting, View, by_algorithm, comparable, grouped, sort_key, text
+from experiments.reporting.loading import (
+    Series,
+    Setting,
+    View,
+    by_algorithm,
+    comparable,
+    grouped,
+    ranked,
+    sort_key,
+    text,
+)
 from experiments.reporting.statistics import spread
-from experiments.reporting.tables import label, models
+from experiments.reporting.tables import blank_rows
 
 MOST_CURVES = 8
 MOST_PANELS = 9
@@ -27,6 +37,8 @@ OF_A_CLIENT = "accuracy of a client, %"
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777", "#222222")
 NOTHING = "every setting diverged or has no figures"
 
+Axes = tuple[str, str]  # parameters across and up
+
 
 class Skipped(Exception):
     """A picture that the data cannot make, and why."""
@@ -34,9 +46,8 @@ class Skipped(Exception):
 
 def no_library() -> str:
     """Why no picture can be drawn at all; "" if they can."""
-    if importlib.util.find_spec("matplotlib"):
-        return ""
-    return "matplotlib is not installed; pip install 'fedeba_jax[plot]'"
+    missing = importlib.util.find_spec("matplotlib") is None
+    return "matplotlib is not installed; pip install 'fedeba_jax[plot]'" if missing else ""
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -54,76 +65,68 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 def best(settings: Sequence[Setting], view: View, most: int = MOST_CURVES) -> tuple[list[Setting], str]:
     """The settings to draw, in their order, and what to say if these are not all."""
-    usable = [s for s in comparable(settings) if not math.isnan(s.mean(view.metric, view))]
-    if not usable:
+    order = ranked(settings, view)
+    if not order:
         raise Skipped(NOTHING)
-    if len(usable) <= most:
-        return usable, ""
-    ranked = sorted(usable, key=lambda s: COLUMNS[view.metric].rank(s.mean(view.metric, view)))
-    leaders = [own[0] for own in by_algorithm(ranked).values()]
-    chosen = sorted(ranked, key=lambda s: s not in leaders)[:most]
+    leaders = [own[0] for own in by_algorithm(order).values()]
+    chosen = sorted(order, key=lambda s: s not in leaders)[:most]
     each = " (and each algorithm's best)" if len(leaders) > 1 else ""
-    return [s for s in usable if s in chosen], f"the best {most} of {len(usable)} settings by {view.metric}{each}"
+    said = f"the best {most} of {len(order)} settings by {view.metric}{each}" if len(order) > most else ""
+    return [s for s in settings if s in chosen], said
 
 
-def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, tuple[str, str]]:
+def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, Axes]:
     """By algorithm, the two parameters of its heat map: the wanted, or the first two that vary and are numbers."""
     numeric = {algorithm: _numeric(own) for algorithm, own in by_algorithm(settings).items()}
     every = list(dict.fromkeys(name for names in numeric.values() for name in names))
-    if wanted and (len(set(wanted)) != 2 or len(wanted) != 2 or not set(wanted) <= set(every)):
+    if wanted and (len(wanted) != 2 or len(set(wanted) & set(every)) != 2):
         told = f"must name two numeric parameters that vary; these do: {', '.join(every) or 'none'}"
         raise ValueError(f"--heat={','.join(wanted)} {told}")
-    pairs = {algorithm: tuple(wanted or names[:2]) for algorithm, names in numeric.items()}
-    return {
-        algorithm: pair for algorithm, pair in pairs.items() if len(pair) == 2 and set(pair) <= set(numeric[algorithm])
-    }
+    chosen = {key: [name for name in wanted or names[:2] if name in names] for key, names in numeric.items()}
+    return {algorithm: (names[0], names[1]) for algorithm, names in chosen.items() if len(names) == 2}
 
 
-def heat(settings: Sequence[Setting], metric: str, axes: tuple[str, str], view: View, out: Path) -> Path:
-    """The metric of one algorithm over two parameters; one panel for each combination of the others."""
+def heat(settings: Sequence[Setting], axes: Axes, view: View, out: Path) -> None:
+    """The metric of the view of one algorithm over two parameters; one panel for each combination of the others."""
     levels = [sorted({s.parameters.get(name) for s in settings}, key=sort_key) for name in axes]
     others = [name for name in settings[0].parameters if name not in axes]
     panels = grouped(settings, lambda s: ", ".join(f"{name}={text(s.parameters.get(name))}" for name in others))
-    said, members = [], 1
+    said, members = "", 1
     if len(panels) > MOST_PANELS:
         members = len(panels)
-        said.append(f"mean over {', '.join(others)}: {members} combinations (*: of those that did not diverge)")
+        said = f"mean over {', '.join(others)}: {members} combinations (*: of those that did not diverge)"
         panels = {"": list(settings)}
-    grids = [_grid(own, metric, axes, levels, members, view) for own in panels.values()]
+    grids = [_grid(own, axes, levels, members, view) for own in panels.values()]
     every = np.concatenate([values.ravel() for values, _ in grids])
     finite = every[np.isfinite(every)]
     if not finite.size:
         raise Skipped(NOTHING)
-    said.append("red frame: best" + ("; grey: diverged (div.) or missing" if finite.size < every.size else ""))
-    plt = pyplot()
+    frame = "red frame: best" + ("; grey: diverged (div.) or missing" if finite.size < every.size else "")
     columns, rows = (len(level) for level in levels)
     wide = min(len(panels), 3)
     tall = math.ceil(len(panels) / wide)
-    size = (max(6.0, wide * (0.75 * columns + 1.2) + 1.4), max(3.2, tall * (0.5 * rows + 1.3) + 0.9))
-    figure, panes = plt.subplots(tall, wide, figsize=size, layout="constrained", squeeze=False)
+    figure = _blank(max(6.0, wide * (0.75 * columns + 1.2) + 1.4), max(3.2, tall * (0.5 * rows + 1.3) + 0.9))
+    panes = figure.subplots(tall, wide, squeeze=False)
     for pane in panes.flat[len(panels) :]:
         pane.set_visible(False)
     for pane, title, (values, notes) in zip(panes.flat, panels, grids, strict=False):
-        image = _heat_panel(plt, pane, values, notes, finite, higher=COLUMNS[metric].higher_is_better)
+        image = _heat_panel(pane, values, notes, finite, higher=COLUMNS[view.metric].higher_is_better)
         pane.set_xticks(range(columns), [text(value) for value in levels[0]])
         pane.set_yticks(range(rows), [text(value) for value in levels[1]])
         pane.set(xlabel=axes[0], ylabel=axes[1])
         pane.set_title(title, fontsize=10)
-    figure.colorbar(image, ax=panes, label=COLUMNS[metric].title)
-    title = f"{settings[0].algorithm} on {view.task}, {view.model} model, test data"
-    _finish(plt, figure, out, title, "\n".join(said))
-    return out
+    figure.colorbar(image, ax=panes, label=COLUMNS[view.metric].title)
+    _save(figure, out, f"{settings[0].algorithm} on {view.task}, {view.model} model, test data", said, frame)
 
 
-def plane(settings: Sequence[Setting], view: View, out: Path) -> Path:
+def plane(settings: Sequence[Setting], view: View, out: Path) -> None:
     """Every setting by accuracy and variance, with the Pareto front."""
     usable = [s for s in comparable(settings) if not math.isnan(s.mean("variance", view))]
     if len(usable) < 2:
         raise Skipped("it needs two settings that did not diverge")
-    said = _bars(usable, "bars: std over seeds")
-    with _figure(out, f"{view.model} model on {view.task}, test data", said, (10.5, 5)) as (axis,):
+    head = f"{view.model} model on {view.task}, test data", _bars(usable, "bars: std over seeds")
+    with _figure(out, head, 10.5, 5) as (axis,):
         _draw_plane(axis, usable, view)
-    return out
 
 
 def _draw_plane(axis: Any, settings: Sequence[Setting], view: View) -> None:
@@ -146,45 +149,38 @@ def _draw_plane(axis: Any, settings: Sequence[Setting], view: View) -> None:
     axis.figure.legend(loc="outside right center", frameon=False, fontsize=8)
 
 
-def curves(settings: Sequence[Setting], view: View, out: Path) -> Path:
+def curves(settings: Sequence[Setting], view: View, out: Path) -> None:
     """Accuracy and variance over rounds."""
     chosen, said = best(settings, view)
     if all(len(run.curve("mean", view)) < 2 for s in chosen for run in s.runs):
         raise Skipped("it needs two evaluations")
-    said = _joined(said, _bars(chosen, "bands: range over seeds"))
-    title, size = f"{view.model} model on {view.task}, test data", (11, _height(len(chosen), 2))
-    with _figure(out, title, said, size, panes=2, legend=2) as panes:
+    head = f"{view.model} model on {view.task}, test data", _joined(said, _bars(chosen, "bands: range over seeds"))
+    with _figure(out, head, 11, _height(len(chosen), 2), panes=2, legend=2) as panes:
         for n, s in enumerate(chosen):
             _over_rounds(panes, s.runs, view, n, s.label)
         panes[0].set(xlabel="round", ylabel="global accuracy, %")
         panes[1].set(xlabel="round", ylabel="variance over clients (down is fairer)")
-    return out
 
 
-def clients(settings: Sequence[Setting], view: View, out: Path) -> Path:
+def clients(settings: Sequence[Setting], view: View, out: Path) -> None:
     """How accuracy is spread over clients after the last round, all seeds together."""
     known = [s for s in settings if all(run.shown(view.model) in run.client_accuracy for run in s.runs)]
     if not known:
         raise Skipped(f"no finished run has the {view.model} model's accuracy of each client")
     chosen, said = best(known, view)
-    title, size = f"clients after the last round on {view.task}, {view.model} model", (11, _height(len(chosen), 2))
-    with _figure(out, title, said, size, panes=2, legend=2) as (steps, boxes):
+    head = f"clients after the last round on {view.task}, {view.model} model", said
+    with _figure(out, head, 11, _height(len(chosen), 2), panes=2, legend=2) as (steps, boxes):
         for n, s in enumerate(chosen):
             _steps(steps, _pooled(s, view.model), n, s.label)
         _boxes(boxes, [_pooled(s, view.model) for s in chosen])
-    return out
 
 
 def _boxes(pane: Any, pooled: Sequence[np.ndarray]) -> None:
     """One box per setting: quartiles, 5 % and 95 %, mean."""
-    look: dict[str, Any] = {
-        "medianprops": {"color": "black"},
-        "flierprops": {"ms": 3, "alpha": 0.5},
-        "meanprops": {"marker": "D", "mfc": "white", "mec": "black", "ms": 4},
-    }
-    drawn = pane.boxplot(
-        pooled, orientation="horizontal", whis=(5, 95), widths=0.6, showmeans=True, patch_artist=True, **look
-    )
+    median, outlier = {"color": "black"}, {"ms": 3, "alpha": 0.5}
+    mean = {"marker": "D", "mfc": "white", "mec": "black", "ms": 4}
+    look = {"medianprops": median, "flierprops": outlier, "meanprops": mean, "widths": 0.6, "patch_artist": True}
+    drawn = pane.boxplot(pooled, orientation="horizontal", whis=(5, 95), showmeans=True, **look)
     for n, box in enumerate(drawn["boxes"]):
         box.set(facecolor=_line(n)["color"], alpha=0.6)
     pane.set_yticks([])
@@ -193,15 +189,14 @@ def _boxes(pane: Any, pooled: Sequence[np.ndarray]) -> None:
     pane.set_title("box: quartiles; whiskers: 5 % and 95 %; diamond: mean", fontsize=9)
 
 
-def overview(settings: Sequence[Setting], title: str, out: Path) -> Path:
+def overview(settings: Sequence[Setting], title: str, out: Path) -> None:
     """Accuracy and variance over rounds, and the clients after the last round, of global and personal models."""
-    lines = [(s, model) for s in settings for model in models(s, None)]
-    if not any(_finite(run, "mean", View(model)) for s, model in lines for run in s.runs):
+    lines = blank_rows(settings, None)
+    if not any(_finite(run, "mean", View(line.model)) for line in lines for run in line.setting.runs):
         raise Skipped(NOTHING)
-    said, size = _bars(settings, "bands: range over seeds"), (13.5, _height(len(lines), 4))
-    with _figure(out, title, said, size, panes=3, legend=4) as (accuracy, variance, shares):
-        for n, (s, model) in enumerate(lines):
-            told = label(s, personal=model == "personal")
+    head = title, _bars(settings, "bands: range over seeds")
+    with _figure(out, head, 13.5, _height(len(lines), 4), panes=3, legend=4) as (accuracy, variance, shares):
+        for n, (s, model, told, _) in enumerate(lines):
             stable = [run for run in s.runs if run.diverged is None] or s.runs
             _over_rounds((accuracy, variance), stable, View(model), n, told)
             _steps(shares, _pooled(s, model), n, told)
@@ -212,18 +207,18 @@ def overview(settings: Sequence[Setting], title: str, out: Path) -> Path:
             variance.set_yscale("log")
             variance.yaxis.set_major_formatter("{x:g}")
             variance.yaxis.set_minor_formatter("{x:g}")
-    return out
 
 
 def write_overview(settings: Sequence[Setting], title: str, out: Path) -> None:
     """Draw `overview`, and print where it is, or why there is none."""
     try:
-        print(f"picture: {overview(settings, title, out)}")
+        overview(settings, title, out)
+        print(f"picture: {out}")
     except Skipped as reason:
         print(f"no {out.name}: {reason}")
 
 
-def gates(settings: Sequence[Setting], view: View, out: Path) -> Path:
+def gates(settings: Sequence[Setting], view: View, out: Path) -> None:
     """How often the gate opens during training, and what that costs for each theta."""
     gated = [s for s in comparable(settings) if all(run.has_gate for run in s.runs)]
     if not gated:
@@ -240,8 +235,8 @@ def gates(settings: Sequence[Setting], view: View, out: Path) -> Path:
     kept = _evenly(list(groups), MOST_CURVES)
     averaged = "mean over the other parameters" if len(groups) < len(gated) else ""
     said = _joined(averaged, f"{len(kept)} of {len(groups)} settings" if len(kept) < len(groups) else "")
-    title, size = f"the fairness gate on {view.task}", (11 if with_costs else 7.5, 4.8)
-    with _figure(out, title, said, size, panes=1 + with_costs, legend=2) as (opened, *costs):
+    head, wide = (f"the fairness gate on {view.task}", said), 11 if with_costs else 7.5
+    with _figure(out, head, wide, 4.8, panes=1 + with_costs, legend=2) as (opened, *costs):
         for n, told in enumerate(kept):
             runs = [run for s in groups[told] for run in s.runs]
             shares = [{t: 100 * (spent.gate_open or 0) / t for t, spent in sorted(run.traffic.items())} for run in runs]
@@ -249,7 +244,6 @@ def gates(settings: Sequence[Setting], view: View, out: Path) -> Path:
         opened.set(xlabel="round", ylabel="rounds so far with the gate open, %", ylim=(-3, 103))
         for pane in costs:
             _cost_by_theta(pane, list(priced), view)
-    return out
 
 
 def _cost_by_theta(pane: Any, gated: Sequence[Setting], view: View) -> None:
@@ -297,9 +291,7 @@ def _finite(run: Series, metric: str, view: View) -> dict[int, float]:
     return {t: value for t, value in run.curve(metric, view).items() if math.isfinite(value)}
 
 
-def _grid(
-    own: Sequence[Setting], metric: str, axes: Sequence[str], levels: Sequence[list[Any]], members: int, view: View
-) -> tuple[np.ndarray, np.ndarray]:
+def _grid(own: list[Setting], axes: Axes, levels: list[Any], members: int, view: View) -> tuple[np.ndarray, np.ndarray]:
     """A heat map, [rows, columns]: values, NaN where there is none, and what is to be said of each.
 
     A value is the mean over settings, of `members` if none diverged.
@@ -308,19 +300,20 @@ def _grid(
     notes = np.full(values.shape, "", object)
     for (x, y), same in grouped(own, lambda s: (s.parameters.get(axes[0]), s.parameters.get(axes[1]))).items():
         cell = levels[1].index(y), levels[0].index(x)
-        figures = np.array([s.mean(metric, view) for s in same if not s.diverged])
-        known = figures[np.isfinite(figures)]
-        if known.size:
-            values[cell], notes[cell] = known.mean(), "*" * (known.size < members)
-        elif len(figures) < len(same):
+        known = [mean for s in same if not math.isnan(mean := s.mean(view.metric, view))]
+        if known:
+            values[cell], notes[cell] = np.mean(known), "*" * (len(known) < members)
+        elif any(s.diverged for s in same):
             notes[cell] = "div."
     return values, notes
 
 
-def _heat_panel(plt: Any, pane: Any, values: np.ndarray, notes: np.ndarray, every: np.ndarray, *, higher: bool) -> Any:
+def _heat_panel(pane: Any, values: np.ndarray, notes: np.ndarray, every: np.ndarray, *, higher: bool) -> Any:
     """Bright is good, whichever way the metric goes, on the scale of every value; the best is framed."""
+    from matplotlib.patches import Rectangle
+
     low, high = every.min(), every.max()
-    shade = plt.get_cmap("viridis" if higher else "viridis_r")
+    shade = "viridis" if higher else "viridis_r"
     image = pane.imshow(np.ma.masked_invalid(values), cmap=shade, vmin=low, vmax=high, aspect="auto", origin="lower")
     pane.set_facecolor("#dddddd")
     for (i, j), value in np.ndenumerate(values):
@@ -330,7 +323,7 @@ def _heat_panel(plt: Any, pane: Any, values: np.ndarray, notes: np.ndarray, ever
             color = "white" if (tone if higher else 1 - tone) < 0.6 else "black"
             note = _short(value, high) + note
         if value == (high if higher else low):
-            pane.add_patch(plt.Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=PALETTE[1], lw=3, clip_on=False))
+            pane.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=PALETTE[1], lw=3, clip_on=False))
         pane.text(j, i, note, ha="center", va="center", fontsize=8, color=color)
     return image
 
@@ -374,37 +367,32 @@ def _height(lines: int, columns: int) -> float:
 
 
 @contextlib.contextmanager
-def _figure(
-    out: Path, title: str, said: str, size: tuple[float, float], panes: int = 1, legend: int = 0
-) -> Iterator[Sequence[Any]]:
+def _figure(out: Path, head: Sequence[str], wide: float, high: float, panes: int = 1, legend: int = 0) -> Iterator[Any]:
     """Panes side by side to draw on, styled and saved afterwards; the legend of the first in so many columns below."""
-    plt = pyplot()
-    figure, made = plt.subplots(1, panes, figsize=size, layout="constrained", squeeze=False)
-    yield made[0]
-    for pane in made[0]:
+    figure = _blank(wide, high)
+    ((*made,),) = figure.subplots(1, panes, squeeze=False)
+    yield made
+    for pane in made:
         if pane.get_xlabel() == "round":
             pane.xaxis.get_major_locator().set_params(integer=True)
         pane.grid(alpha=0.25)
         pane.spines[["top", "right"]].set_visible(False)
     if legend:
-        handles, labels = made[0][0].get_legend_handles_labels()
+        handles, labels = made[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=legend, frameon=False, fontsize=9)
-    _finish(plt, figure, out, title, said)
+    _save(figure, out, *head)
 
 
-def _finish(plt: Any, figure: Any, out: Path, title: str, said: str) -> None:
-    figure.suptitle(title + (f"\n{said}" if said else ""), fontsize=11)
+def _save(figure: Any, out: Path, *head: str) -> None:
+    """With the lines of the head above it, those that are not empty."""
+    figure.suptitle("\n".join(filter(None, head)), fontsize=11)
     figure.savefig(out, dpi=120)
-    plt.close(figure)
 
 
-def pyplot() -> Any:
-    """matplotlib.pyplot, drawing to files; `Skipped` if it is not installed."""
+def _blank(wide: float, high: float) -> Any:
+    """A figure without windows and global state."""
     if reason := no_library():
         raise Skipped(reason)
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
+    return Figure(figsize=(wide, high), layout="constrained")

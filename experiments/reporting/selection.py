@@ -1,11 +1,9 @@
 """Which setting of each algorithm to report, chosen by a metric on one split of the data."""
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from experiments.reporting.columns import COLUMNS
-from experiments.reporting.loading import Setting, View, by_algorithm, comparable
+from experiments.reporting.loading import Setting, View, by_algorithm, comparable, ranked
 from experiments.reporting.statistics import within_noise
 
 
@@ -43,12 +41,11 @@ def choose(settings: Sequence[Setting], view: View) -> Choice | None:
 def _best(settings: Sequence[Setting], view: View) -> tuple[Setting, int]:
     """The best setting, and the number of others that are within noise of it."""
     _check_split(settings, view)
-    column = COLUMNS[view.metric]
-    first, *others = sorted(settings, key=lambda s: column.rank(s.mean(view.metric, view)))
-    if math.isnan(first.mean(view.metric, view)):
-        raise ValueError(f"no setting of {first.algorithm} has a finite {view.metric}; give another --metric")
-    figures = first.values(view.metric, view)
-    return first, sum(bool(within_noise(figures, other.values(view.metric, view))) for other in others)
+    order = ranked(settings, view)
+    if not order:
+        raise ValueError(f"no setting of {settings[0].algorithm} has a finite {view.metric}; give another --metric")
+    best, *others = (setting.values(view.metric, view) for setting in order)
+    return order[0], sum(bool(within_noise(best, other)) for other in others)
 
 
 def _check_split(settings: Sequence[Setting], view: View) -> None:

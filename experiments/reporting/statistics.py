@@ -34,22 +34,21 @@ def spread(values: Sequence[float]) -> Cell:
 def within_noise(best: dict[int, float], other: dict[int, float]) -> bool | None:
     """Whether the seeds that both have cannot tell them apart; None with fewer than two such seeds."""
     common = sorted(best.keys() & other.keys())
-    difference = spread([best[seed] - other[seed] for seed in common]) if common else None
-    if difference is None or difference.half_width is None:
+    if len(common) < 2:
         return None
-    return abs(difference.mean) <= difference.half_width
+    difference = spread([best[seed] - other[seed] for seed in common])
+    return abs(difference.mean) <= (difference.half_width or 0.0)
 
 
 def mark(means: Sequence[float], *, higher: bool) -> list[str]:
-    """ "best", "second" or "" for each number; equal ones share a mark, and where all are equal there is none."""
-    sign = 1 if higher else -1
-    levels: list[float] = []
-    for value in sorted((sign * m for m in means if not math.isnan(m)), reverse=True):
-        if not levels or not _equal(value, levels[-1]):
-            levels.append(value)
-    if len(levels) < 2:
-        return [""] * len(means)
-    return ["best" if _equal(sign * m, levels[0]) else "second" if _equal(sign * m, levels[1]) else "" for m in means]
+    """ "best", "second" or "" for each number; equal ones share a mark, and where all are equal there is none.
+
+    Numbers are equal if their first ten digits are, which are those that a CSV file shows.
+    """
+    rounded = [float(f"{mean:.10g}") for mean in means]
+    levels = sorted({number for number in rounded if not math.isnan(number)}, reverse=higher)
+    marks = dict(zip(levels, ("best", "second"), strict=False)) if len(levels) > 1 else {}
+    return [marks.get(number, "") for number in rounded]
 
 
 def compare(values: Sequence[dict[int, float]], taking_part: Sequence[bool], *, higher: bool) -> list[Cell]:
@@ -64,7 +63,3 @@ def compare(values: Sequence[dict[int, float]], taking_part: Sequence[bool], *, 
         cell._replace(mark=m, noise=None if m == "best" or math.isnan(mean) else within_noise(best, own))
         for cell, m, mean, own in zip(cells, marks, means, values, strict=True)
     ]
-
-
-def _equal(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)

@@ -47,37 +47,30 @@ class Style(NamedTuple):
 
 
 def build(
-    settings: Sequence[Setting],
-    title: str,
-    *,
-    model: str | None = "global",
-    last: int = LAST,
-    keys: Sequence[str] = REPORT,
+    settings: list[Setting], title: str, *, model: str | None = "global", last: int = LAST, keys: Sequence[str] = REPORT
 ) -> Table:
     """One row per setting; with model=None, one for its global model and one for its personal predictions."""
-    shown = [(setting, View(name, last)) for setting in settings for name in models(setting, model)]
+    rows = blank_rows(settings, model)
     usable = comparable(settings)
-    part = [setting in usable for setting, _ in shown]
-    cells = {
-        key: compare([s.values(key, view) for s, view in shown], part, higher=COLUMNS[key].higher_is_better)
-        for key in keys
-    }
-    columns = [column(key, max((cell.mean for cell in cells[key]), default=0.0)) for key in keys]
-    rows = []
-    for (setting, view), *own in zip(shown, *cells.values(), strict=True):
-        told = label(setting, personal=model is None and view.model == "personal")
-        rows.append(Row(setting, view.model, told, dict(zip(keys, own, strict=True))))
+    part = [row.setting in usable for row in rows]
+    for key in keys:
+        values = [row.setting.values(key, View(row.model, last)) for row in rows]
+        for row, cell in zip(rows, compare(values, part, higher=COLUMNS[key].higher_is_better), strict=True):
+            row.cells[key] = cell
+    columns = [column(key, max((row.cells[key].mean for row in rows), default=0.0)) for key in keys]
     return Table(title, columns, rows, _notes(rows, model, last))
 
 
-def models(setting: Setting, model: str | None) -> list[str]:
-    """The models that are shown of a setting: the given one, or global and personal, whichever there are."""
-    return [model] if model else [name for name in ("global", "personal") if name in setting.runs[0].models]
-
-
-def label(setting: Setting, *, personal: bool) -> str:
-    """What a row or a line shows, of whom, and why it takes no part in the comparison if it does not."""
-    return setting.label + " (personal)" * personal + (f" ({setting.status})" if setting.status else "")
+def blank_rows(settings: Sequence[Setting], model: str | None) -> list[Row]:
+    """Settings with the model, or with None, global and personal ones, whichever there are; no numbers yet."""
+    rows = []
+    for setting in settings:
+        known = [name for name in ("global", "personal") if name in setting.runs[0].models]
+        for name in [model] if model else known:
+            whose = " (personal)" if model is None and name == "personal" else ""
+            status = f" ({setting.status})" if setting.status else ""
+            rows.append(Row(setting, name, setting.label + whose + status, {}))
+    return rows
 
 
 def averaged(settings: Sequence[Setting], view: View) -> str:
@@ -90,14 +83,12 @@ def averaged(settings: Sequence[Setting], view: View) -> str:
 
 
 def show(table: Table, *, by: str = "mean", console: Console | None = None) -> None:
-    """Print a table; in a file or a pipe, in plain text that is wide enough."""
+    """Print a table, of a long one the rows that are best by a metric.
+
+    In a file or a pipe, signs mark the best in place of styles, and the lines are as long as they need to be.
+    """
     console = console or Console(highlight=False)
-    live = console.is_terminal
-    (console if live else Console(width=200, file=console.file, highlight=False)).print(to_rich(table, by, styled=live))
-
-
-def to_rich(table: Table, by: str = "mean", *, styled: bool = True) -> RichTable:
-    """For the terminal; of a long table, the rows that are best by a metric. Without styles, signs mark the best."""
+    styled = console.is_terminal
     style = Style("[bold]{}[/bold]", "[underline]{}[/underline]", escape) if styled else Style("*{}*", "_{}_", escape)
     notes = [note if styled else note.replace(LEGEND, PLAIN_LEGEND) for note in table.notes]
     if len(table.rows) > MOST_ROWS:
@@ -108,7 +99,7 @@ def to_rich(table: Table, by: str = "mean", *, styled: bool = True) -> RichTable
         made.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
     for row in best_rows(table, by):
         made.add_row(*_texts(table, row, style))
-    return made
+    (console if styled else Console(width=200, file=console.file, highlight=False)).print(made)
 
 
 def to_markdown(table: Table) -> str:
