@@ -1,10 +1,10 @@
 """Your own data: arrays, an npz file, or a folder with one npz file for each client.
 
-    x       [N, D] features (floats, or integers that are taken as floats), [N, H, W] or [N, H, W, C] images (uint8 is
-            scaled to [0, 1]; floats are taken as they are), or [N, L] tokens 0, 1, ...
-    y       [N] labels 0, 1, ...; for tokens [N, L] targets, -1 where none counts
-    client  [N] whose each example is, as numbers or strings; without it the examples are dealt by a partition
-    x_test, y_test, client_test    the same of test examples; without them some of each client's are held out
+- x: [N, D] features (floats, or integers that are taken as floats), [N, H, W] or [N, H, W, C] images (uint8 is scaled
+  to [0, 1]; floats are taken as they are), or [N, L] tokens 0, 1, ...
+- y: [N] labels 0, 1, ...; for tokens [N, L] targets, -1 where none counts
+- client: [N] whose each example is, as numbers or strings; without it the examples are dealt by a partition
+- x_test, y_test, client_test: the same of test examples; without them some of each client's are held out
 
 In a folder each file is a client, its name without .npz is the client's name, and `client` stands in none of them.
 
