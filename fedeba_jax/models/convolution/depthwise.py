@@ -1,11 +1,14 @@
 """Convolutions of each channel with a filter of its own: a sum of shifted images, without matrix products."""
 
+import functools
+import math
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from fedeba_jax.models.convolution.images import group_size, map_images, sum_images
-from fedeba_jax.models.convolution.windows import Way, Window, add_taps, materialize, taps
+from fedeba_jax.models.convolution.windows import Way, Window, materialize, taps, transposed
 
 
 def _by_entry(kernel: jax.Array) -> list[jax.Array]:
@@ -13,28 +16,30 @@ def _by_entry(kernel: jax.Array) -> list[jax.Array]:
     return [entry[None, None] for entry in kernel.reshape(-1, 1, kernel.shape[-1])]
 
 
-def _weighted(window: Window, x: jax.Array, kernel: jax.Array) -> jax.Array:
-    terms = [tap * entry for tap, entry in zip(taps(window, x), _by_entry(kernel), strict=True)]
-    return sum(terms[1:], start=terms[0])
+def _sum(terms: list[jax.Array]) -> jax.Array:
+    return functools.reduce(jnp.add, terms)
 
 
 def _group(x: jax.Array) -> int:
-    return group_size(x.shape[0], x[0].size * x.itemsize)
+    return group_size(x.shape[0], math.prod(x.shape[1:]) * x.dtype.itemsize)
 
 
 def _forward(window: Window, x: jax.Array, kernel: jax.Array) -> jax.Array:
-    return map_images(lambda x: _weighted(window, x, kernel), _group(x), x)
+    by_entry = _by_entry(kernel)
+
+    def some(x: jax.Array) -> jax.Array:
+        return _sum([tap * entry for tap, entry in zip(taps(window, x), by_entry, strict=True)])
+
+    return map_images(some, _group(x), x)
 
 
 def _input_grad(window: Window, kernel: jax.Array, g: jax.Array) -> jax.Array:
-    if window.stride == 1:  # the transpose is the convolution with the kernel turned round
-        back = window._replace(height=g.shape[1], width=g.shape[2], padding=window.size - 1 - window.padding)
-        return _forward(back, g, kernel[::-1, ::-1])
+    by_entry = _by_entry(kernel)
 
-    def some(g: jax.Array) -> jax.Array:
-        return add_taps(window, [g * entry for entry in _by_entry(kernel)])
+    def weigh(shifted: list[jax.Array], entries: list[int]) -> jax.Array:
+        return _sum([part * by_entry[entry] for part, entry in zip(shifted, entries, strict=True)])
 
-    return map_images(some, _group(g), g)
+    return map_images(lambda g: transposed(window, g, weigh), _group(g), g)
 
 
 def _kernel_grad(window: Window, x: jax.Array, g: jax.Array) -> jax.Array:

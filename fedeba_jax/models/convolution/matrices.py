@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax.models.convolution.images import group_size, map_images, sum_images
-from fedeba_jax.models.convolution.windows import Way, Window, add_taps, materialize, taps
+from fedeba_jax.models.convolution.windows import Way, Window, materialize, taps, transposed
 
 
 def rows_product(x: jax.Array, g: jax.Array) -> jax.Array:
@@ -33,13 +33,14 @@ def _forward(window: Window, x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def _input_grad(window: Window, kernel: jax.Array, g: jax.Array) -> jax.Array:
-    matrix = kernel.reshape(-1, kernel.shape[-1])
+    by_entry = kernel.reshape(-1, *kernel.shape[2:]).swapaxes(1, 2)  # [k k, O, C]
 
-    def some(g: jax.Array) -> jax.Array:
-        columns = (g.reshape(-1, g.shape[-1]) @ matrix.T).reshape(*g.shape[:3], -1)
-        return add_taps(window, jnp.split(materialize(columns), window.size**2, -1))
+    def weigh(shifted: list[jax.Array], entries: list[int]) -> jax.Array:
+        columns = materialize(jnp.concatenate(shifted, -1))
+        matrix = jnp.concatenate([by_entry[entry] for entry in entries])
+        return (columns.reshape(-1, columns.shape[-1]) @ matrix).reshape(*columns.shape[:3], -1)
 
-    return map_images(some, _group(window, g, kernel.shape[2]), g)
+    return map_images(lambda g: transposed(window, g, weigh), _group(window, g, g.shape[-1]), g)
 
 
 def _kernel_grad(window: Window, x: jax.Array, g: jax.Array) -> jax.Array:
@@ -64,7 +65,8 @@ def _pointwise_forward(window: Window, x: jax.Array, kernel: jax.Array) -> jax.A
 
 def _pointwise_input_grad(window: Window, kernel: jax.Array, g: jax.Array) -> jax.Array:
     points = g.reshape(-1, g.shape[-1]) @ kernel[0, 0].T
-    return add_taps(window, [points.reshape(*g.shape[:3], -1)])
+    points = points.reshape(*g.shape[:3], -1)
+    return points if window.stride == 1 else transposed(window, points, lambda shifted, _: shifted[0])
 
 
 def _pointwise_kernel_grad(window: Window, x: jax.Array, g: jax.Array) -> jax.Array:

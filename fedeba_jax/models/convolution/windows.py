@@ -1,7 +1,6 @@
 """The geometry of convolutions with a square kernel, and what a way to compute them consists of."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -53,27 +52,46 @@ def taps(window: Window, x: jax.Array) -> list[jax.Array]:
     ]  # fmt: skip
 
 
-def add_taps(window: Window, parts: Sequence[jax.Array]) -> jax.Array:
-    """The transpose of `taps`: arrays [B, *window.shape, C] added up where they were taken from."""
-    k = window.size
-    rows = [_spread(window, 2, window.width, parts[i * k : (i + 1) * k]) for i in range(k)]
-    return _spread(window, 1, window.height, rows)
+def transposed(window: Window, g: jax.Array, weigh: Callable[[list[jax.Array], list[int]], jax.Array]) -> jax.Array:
+    """What each pixel of the images gets back from the results g [B, *window.shape, O]: [B, H, W, C].
 
+    Pixels with the same remainder by the stride meet the same entries of the kernel, so they are computed together, and
+    interleaved in the end.
 
-def _spread(window: Window, axis: int, length: int, parts: Sequence[jax.Array]) -> jax.Array:
-    """Along one axis: part i goes to positions i, i + stride, ... of the padded image, which is then cut to `length`.
-
-    Positions with the same remainder by the stride are added up apart from the others, and interleaved in the end.
+    Args:
+      window: the convolution's.
+      g: a number for each result.
+      weigh: (arrays [B, h, w, O], numbers of the kernel's entries) -> sum of each array weighted by its entry.
     """
-    s, p = window.stride, window.padding
-    places = -(-(length + 2 * p) // s)
+    s, k = window.stride, window.size
+    h, w = (-(-n // s) for n in (window.height, window.width))
+    reach = k - 1  # no shift is further
+    rows, columns = window.shape
+    edges = ((0, 0), (reach, reach + max(0, h - rows)), (reach, reach + max(0, w - columns)), (0, 0))
+    padded = materialize(jnp.pad(g, edges))
 
-    def placed(i: int) -> jax.Array:
-        before = i // s
-        after = places - before - parts[i].shape[axis]
-        return jnp.pad(parts[i], [(before, after) if a == axis else (0, 0) for a in range(parts[i].ndim)])
+    def phase(p: int, q: int) -> jax.Array | None:
+        met = [(i, j) for i in _entries(window, p) for j in _entries(window, q)]
+        corners = [(reach + _shift(window, p, i), reach + _shift(window, q, j)) for i, j in met]
+        shifted = [padded[:, a : a + h, b : b + w] for a, b in corners]
+        return weigh(shifted, [i * k + j for i, j in met]) if met else None
 
-    zeros = jnp.zeros_like(placed(0))
-    phases = [functools.reduce(jnp.add, map(placed, range(phase, window.size, s)), zeros) for phase in range(s)]
-    whole = jnp.stack(phases, axis + 1).reshape(*zeros.shape[:axis], s * places, *zeros.shape[axis + 1 :])
-    return lax.slice_in_dim(whole, p, p + length, axis=axis)
+    phases = [phase(p, q) for p in range(s) for q in range(s)]
+    if s == 1:
+        assert phases[0] is not None
+        return phases[0]
+    found = next(value for value in phases if value is not None)
+    filled = [jnp.zeros_like(found) if value is None else value for value in phases]
+    lines = [jnp.stack(filled[p * s : (p + 1) * s], 3) for p in range(s)]
+    whole = jnp.stack(lines, 2).reshape(g.shape[0], s * h, s * w, -1)  # from [B, h, s, w, s, C]
+    return whole[:, : window.height, : window.width]
+
+
+def _entries(window: Window, phase: int) -> list[int]:
+    """Along one axis: the entries of the kernel that pixels phase, phase + stride, ... meet."""
+    return [i for i in range(window.size) if (phase + window.padding - i) % window.stride == 0]
+
+
+def _shift(window: Window, phase: int, entry: int) -> int:
+    """Along one axis: pixel number phase + m stride meets this entry in result number m + shift."""
+    return (phase + window.padding - entry) // window.stride
