@@ -6,7 +6,6 @@ A `Setting` is what one row of a table shows: an algorithm with its parameters t
 
 import dataclasses
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -17,14 +16,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from experiments.execution.folder import MARK, OLD, RESULTS, TIMINGS, description, read_rows, shown
-from experiments.reporting.columns import COLUMNS, METRICS
+from experiments.reporting.columns import METRICS
 
 LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
 NOT_COMPARED = ("eval_every",)  # settings that change when a run is evaluated, not what it does
 REMEDY = "give folders of experiments.train, sweep, demo or compare"
 
 Item = TypeVar("Item")
-Key = TypeVar("Key")
 
 
 class View(NamedTuple):
@@ -70,7 +68,6 @@ class Series(NamedTuple):
     hparams: dict[str, Any]
     settings: dict[str, Any]
     seed: int
-    planned: int  # rounds
     source: Source
     rounds_per_second: float | None  # of all runs that were trained together with this one; None if not timed
     origins: list[Origin]
@@ -87,7 +84,7 @@ class Series(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        return self.diverged is not None or self.rounds >= self.planned
+        return self.diverged is not None or self.rounds >= self.settings["rounds"]
 
     @property
     def models(self) -> set[str]:
@@ -144,7 +141,7 @@ class Setting:
         if self.diverged:
             return "diverged: " + ", ".join(f"seed {seed} in round {t}" for seed, t in self.diverged.items())
         finished = all(run.finished for run in self.runs)
-        return "" if finished else f"unfinished: round {self.rounds} of {self.runs[0].planned}"
+        return "" if finished else f"unfinished: round {self.rounds} of {self.runs[0].settings['rounds']}"
 
     @property
     def rounds(self) -> int:
@@ -169,9 +166,9 @@ class Setting:
         return min(view.last, *(len(run.curve("mean", view)) for run in self.runs))
 
 
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+def grouped(items: Iterable[Item], key: Callable[[Item], Any]) -> dict[Any, list[Item]]:
     """Items by a key, in the order in which they come."""
-    found: dict[Key, list[Item]] = {}
+    found: dict[Any, list[Item]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
     return found
@@ -209,19 +206,6 @@ def group(series: Sequence[Series], model: str | None = "global") -> list[Settin
     for own in by_algorithm(series).values():
         settings += _settings(own, _varying([one.hparams for one in own], declared) + common, model)
     return settings
-
-
-def comparable(settings: Sequence[Setting]) -> list[Setting]:
-    """Those that may be best: none that diverged, and unfinished ones only if none is finished."""
-    stable = [setting for setting in settings if not setting.diverged]
-    return [setting for setting in stable if not setting.status] or stable
-
-
-def ranked(settings: Sequence[Setting], view: View) -> list[Setting]:
-    """Those that may be best and have a figure, best first."""
-    means = {setting: setting.mean(view.metric, view) for setting in comparable(settings)}
-    known = [setting for setting, mean in means.items() if not math.isnan(mean)]
-    return sorted(known, key=lambda setting: COLUMNS[view.metric].rank(means[setting]))
 
 
 def text(value: Any) -> str:
@@ -316,8 +300,8 @@ def _experiment(folder: Path) -> dict[str, Any]:
 
 
 def _series(folder: Path, experiment: dict[str, Any], rows: list[dict[str, Any]]) -> list[Series]:
-    varies = tuple(name for name in experiment["varies"] if name not in ("algorithm", "seed"))
-    source = Source(folder, experiment["task"], varies, _missing(rows, set(experiment["runs"])))
+    missing = _missing(rows, set(experiment["runs"]))
+    source = Source(folder, experiment["task"], tuple(experiment["varies"]), missing)
     origins = [_origin(one) for one in experiment["origins"]]
     rates = _rates(folder / TIMINGS)
     return [_one(own, source, origins, rates.get(run)) for run, own in grouped(rows, itemgetter("run")).items()]
@@ -332,7 +316,6 @@ def _one(rows: list[dict[str, Any]], source: Source, origins: list[Origin], rate
         hparams=first["hparams"],
         settings=first["settings"] | {"rounds": first["rounds"]},
         seed=first["seed"],
-        planned=first["rounds"],
         source=source,
         rounds_per_second=rate,
         origins=list(dict.fromkeys(origins[row["origin"]] for row in rows)),

@@ -1,6 +1,6 @@
 """The report on folders of experiments: tables and pictures, in the terminal and as files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -12,7 +12,7 @@ from experiments.reporting.pictures import Axes, Skipped
 from experiments.reporting.selection import choose
 
 PICTURES = (pictures.plane, pictures.curves, pictures.clients, pictures.gates)
-FORMATS = {"csv": tables.to_csv, "tex": tables.to_latex}
+TABLES = ("settings.csv", "settings.tex", "chosen.csv", "chosen.tex")
 
 
 def report(
@@ -29,19 +29,19 @@ def report(
     choice = choose(settings, view._replace(split=select_on)) if select_on else None
     made = {"settings": tables.build(settings, f"{task}: all settings", model=model, last=last)}
     if choice:
-        title = f"{task}: chosen on {select_on} data by {metric}"
-        chosen = tables.build(choice.settings, title, model=model, last=last)
+        chosen = tables.build(
+            choice.settings, f"{task}: chosen on {select_on} data by {metric}", model=model, last=last
+        )
         made["chosen"] = chosen._replace(notes=[*choice.notes, *chosen.notes])
     _clear(out)
-    for table in made.values():
+    for name, table in made.items():
         tables.show(table, by=metric)
+        (out / f"{name}.csv").write_text(tables.to_csv(table))
+        (out / f"{name}.tex").write_text(tables.to_latex(table))
     provenance = [*sources(series), *privacy(settings)]
     drawn, skipped = draw(settings, heat_axes, view, out) if plot else ([], [])
     for line in [*provenance, *skipped]:
         print(line)
-    for name, table in made.items():
-        for ending, write in FORMATS.items():
-            (out / f"{name}.{ending}").write_text(write(table))
     parts = [tables.to_markdown(table) for table in reversed(made.values())]
     parts += ["### Sources\n", *(f"- {line}" for line in provenance), "", *(f"![{p.stem}]({p.name})" for p in drawn)]
     parts += [f"\n{line}" for line in skipped]
@@ -49,21 +49,19 @@ def report(
     print(f"report: {out / 'report.md'}; pictures: {', '.join(p.name for p in drawn) or 'none'}")
 
 
-def sources(series: Sequence[Series]) -> list[str]:
+def sources(series: Sequence[Series]) -> Iterator[str]:
     """One line per folder: the task, the data and the code that its rows came from; and whether it is complete."""
-    lines = []
     for source, own in grouped(series, attrgetter("source")).items():
-        rounds = "/".join(str(t) for t in sorted({one.planned for one in own}))
+        rounds = "/".join(str(t) for t in sorted({one.settings["rounds"] for one in own}))
         origins = [origin for one in own for origin in one.origins]
         data = ", ".join(dict.fromkeys(_data(origin.data, dict(origin.md5)) for origin in origins))
-        commits = list(dict.fromkeys(_short_commit(origin.commit) for origin in origins))
+        commits = list(dict.fromkeys(origin.commit[:10] + "+" * origin.commit.endswith("+") for origin in origins))
         code = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}"
-        lines.append(f"{source.folder}: {source.task}, {len(own)} runs, {rounds} rounds, data {data}, {code}")
+        yield f"{source.folder}: {source.task}, {len(own)} runs, {rounds} rounds, data {data}, {code}"
         if source.missing:
-            lines.append(f"{source.folder} is NOT FINISHED: {source.missing}; the report shows what is there")
-    if len({one.planned for one in series}) > 1:
-        lines.append("the runs differ in their number of rounds")
-    return lines
+            yield f"{source.folder} is NOT FINISHED: {source.missing}; the report shows what is there"
+    if len({one.settings["rounds"] for one in series}) > 1:
+        yield "the runs differ in their number of rounds"
 
 
 def privacy(settings: Sequence[Setting]) -> list[str]:
@@ -96,10 +94,6 @@ def _data(name: str, md5: dict[str, str]) -> str:
     return name + (f" (md5 {md5['x_train'][:8]})" if "x_train" in md5 else "")
 
 
-def _short_commit(commit: str) -> str:
-    return commit[:10] + ("+" if commit.endswith("+") else "")
-
-
 def _check_model(series: Sequence[Series], model: str) -> None:
     known = sorted({name for one in series for name in one.models})
     if model not in known and model != "global":
@@ -113,7 +107,6 @@ def _clear(out: Path) -> None:
     if any((out / name).exists() for name in (MARK, *OLD)):
         raise ValueError(f"--out={out} is the folder of a run; give another, as {out / 'report'}")
     out.mkdir(parents=True, exist_ok=True)
-    written = [f"{name}.{ending}" for name in ("settings", "chosen") for ending in FORMATS]
-    for pattern in ("report.md", *written, "heat_*.png", *(f"{picture.__name__}.png" for picture in PICTURES)):
+    for pattern in ("report.md", *TABLES, "heat_*.png", *(f"{picture.__name__}.png" for picture in PICTURES)):
         for path in out.glob(pattern):
             path.unlink()

@@ -14,17 +14,8 @@ from typing import Any
 import numpy as np
 
 from experiments.reporting.columns import COLUMNS
-from experiments.reporting.loading import (
-    Series,
-    Setting,
-    View,
-    by_algorithm,
-    comparable,
-    grouped,
-    ranked,
-    sort_key,
-    text,
-)
+from experiments.reporting.loading import Series, Setting, View, by_algorithm, grouped, sort_key, text
+from experiments.reporting.selection import comparable, ranked
 from experiments.reporting.statistics import spread
 from experiments.reporting.tables import blank_rows
 
@@ -102,21 +93,21 @@ def heat(settings: Sequence[Setting], axes: Axes, view: View, out: Path) -> None
     if not finite.size:
         raise Skipped(NOTHING)
     frame = "red frame: best" + ("; grey: diverged (div.) or missing" if finite.size < every.size else "")
+    head = f"{settings[0].algorithm} on {view.task}, {view.model} model, test data", said, frame
     columns, rows = (len(level) for level in levels)
-    wide = min(len(panels), 3)
-    tall = math.ceil(len(panels) / wide)
-    figure = _blank(max(6.0, wide * (0.75 * columns + 1.2) + 1.4), max(3.2, tall * (0.5 * rows + 1.3) + 0.9))
-    panes = figure.subplots(tall, wide, squeeze=False)
-    for pane in panes.flat[len(panels) :]:
-        pane.set_visible(False)
-    for pane, title, (values, notes) in zip(panes.flat, panels, grids, strict=False):
-        image = _heat_panel(pane, values, notes, finite, higher=COLUMNS[view.metric].higher_is_better)
-        pane.set_xticks(range(columns), [text(value) for value in levels[0]])
-        pane.set_yticks(range(rows), [text(value) for value in levels[1]])
-        pane.set(xlabel=axes[0], ylabel=axes[1])
-        pane.set_title(title, fontsize=10)
-    figure.colorbar(image, ax=panes, label=COLUMNS[view.metric].title)
-    _save(figure, out, f"{settings[0].algorithm} on {view.task}, {view.model} model, test data", said, frame)
+    across = min(len(panels), 3)
+    down = math.ceil(len(panels) / across)
+    wide, high = max(6.0, across * (0.75 * columns + 1.2) + 1.4), max(3.2, down * (0.5 * rows + 1.3) + 0.9)
+    with _figure(out, head, wide, high, panes=(down, across)) as panes:
+        for pane in panes[len(panels) :]:
+            pane.set_visible(False)
+        for pane, title, (values, notes) in zip(panes, panels, grids, strict=False):
+            image = _heat_panel(pane, values, notes, finite, higher=COLUMNS[view.metric].higher_is_better)
+            pane.set_xticks(range(columns), [text(value) for value in levels[0]])
+            pane.set_yticks(range(rows), [text(value) for value in levels[1]])
+            pane.set(xlabel=axes[0], ylabel=axes[1])
+            pane.set_title(title, fontsize=10)
+        pane.figure.colorbar(image, ax=panes, label=COLUMNS[view.metric].title)
 
 
 def plane(settings: Sequence[Setting], view: View, out: Path) -> None:
@@ -155,7 +146,7 @@ def curves(settings: Sequence[Setting], view: View, out: Path) -> None:
     if all(len(run.curve("mean", view)) < 2 for s in chosen for run in s.runs):
         raise Skipped("it needs two evaluations")
     head = f"{view.model} model on {view.task}, test data", _joined(said, _bars(chosen, "bands: range over seeds"))
-    with _figure(out, head, 11, _height(len(chosen), 2), panes=2, legend=2) as panes:
+    with _figure(out, head, 11, _height(len(chosen), 2), panes=(1, 2), legend=2) as panes:
         for n, s in enumerate(chosen):
             _over_rounds(panes, s.runs, view, n, s.label)
         panes[0].set(xlabel="round", ylabel="global accuracy, %")
@@ -169,7 +160,7 @@ def clients(settings: Sequence[Setting], view: View, out: Path) -> None:
         raise Skipped(f"no finished run has the {view.model} model's accuracy of each client")
     chosen, said = best(known, view)
     head = f"clients after the last round on {view.task}, {view.model} model", said
-    with _figure(out, head, 11, _height(len(chosen), 2), panes=2, legend=2) as (steps, boxes):
+    with _figure(out, head, 11, _height(len(chosen), 2), panes=(1, 2), legend=2) as (steps, boxes):
         for n, s in enumerate(chosen):
             _steps(steps, _pooled(s, view.model), n, s.label)
         _boxes(boxes, [_pooled(s, view.model) for s in chosen])
@@ -183,23 +174,22 @@ def _boxes(pane: Any, pooled: Sequence[np.ndarray]) -> None:
     drawn = pane.boxplot(pooled, orientation="horizontal", whis=(5, 95), showmeans=True, **look)
     for n, box in enumerate(drawn["boxes"]):
         box.set(facecolor=_line(n)["color"], alpha=0.6)
-    pane.set_yticks([])
+    pane.set(xlabel=OF_A_CLIENT, yticks=[])
     pane.invert_yaxis()
-    pane.set(xlabel=OF_A_CLIENT)
     pane.set_title("box: quartiles; whiskers: 5 % and 95 %; diamond: mean", fontsize=9)
 
 
 def overview(settings: Sequence[Setting], title: str, out: Path) -> None:
     """Accuracy and variance over rounds, and the clients after the last round, of global and personal models."""
     lines = blank_rows(settings, None)
-    if not any(_finite(run, "mean", View(line.model)) for line in lines for run in line.setting.runs):
-        raise Skipped(NOTHING)
     head = title, _bars(settings, "bands: range over seeds")
-    with _figure(out, head, 13.5, _height(len(lines), 4), panes=3, legend=4) as (accuracy, variance, shares):
+    with _figure(out, head, 13.5, _height(len(lines), 4), panes=(1, 3), legend=4) as (accuracy, variance, shares):
         for n, (s, model, told, _) in enumerate(lines):
             stable = [run for run in s.runs if run.diverged is None] or s.runs
             _over_rounds((accuracy, variance), stable, View(model), n, told)
             _steps(shares, _pooled(s, model), n, told)
+        if not accuracy.lines:
+            raise Skipped(NOTHING)
         accuracy.set(xlabel="round", ylabel="global accuracy, %", title="accuracy of the clients, mean")
         variance.set(xlabel="round", ylabel="variance over clients", title="fairness (lower is fairer)")
         shares.set_title("clients, last round")
@@ -232,11 +222,11 @@ def gates(settings: Sequence[Setting], view: View, out: Path) -> None:
         return f"{s.algorithm} theta={text(thetas[s])}" if by_theta and s in thetas else s.label
 
     groups = grouped(gated, line)
-    kept = _evenly(list(groups), MOST_CURVES)
+    kept = [list(groups)[round(i)] for i in np.linspace(0, len(groups) - 1, min(len(groups), MOST_CURVES))]
     averaged = "mean over the other parameters" if len(groups) < len(gated) else ""
     said = _joined(averaged, f"{len(kept)} of {len(groups)} settings" if len(kept) < len(groups) else "")
     head, wide = (f"the fairness gate on {view.task}", said), 11 if with_costs else 7.5
-    with _figure(out, head, wide, 4.8, panes=1 + with_costs, legend=2) as (opened, *costs):
+    with _figure(out, head, wide, 4.8, panes=(1, 1 + with_costs), legend=2) as (opened, *costs):
         for n, told in enumerate(kept):
             runs = [run for s in groups[told] for run in s.runs]
             shares = [{t: 100 * (spent.gate_open or 0) / t for t, spent in sorted(run.traffic.items())} for run in runs]
@@ -260,14 +250,14 @@ def _cost_by_theta(pane: Any, gated: Sequence[Setting], view: View) -> None:
 
 
 def _over_rounds(panes: Sequence[Any], runs: Sequence[Series], view: View, n: int, told: str) -> None:
-    """Accuracy and variance, each in its pane, up to where a run diverged."""
+    """Accuracy and variance, each in its pane."""
     for pane, metric in zip(panes, ("mean", "variance"), strict=True):
-        _band(pane, [_finite(run, metric, view) for run in runs], n, told)
+        _band(pane, [run.curve(metric, view) for run in runs], n, told)
 
 
 def _band(pane: Any, by_seed: Sequence[dict[int, float]], n: int, told: str) -> None:
-    """Mean over seeds, and their range, at the rounds that all seeds have."""
-    rounds = sorted(set.intersection(*(set(values) for values in by_seed)))
+    """Mean over seeds, and their range, at the rounds at which all seeds have a number."""
+    rounds = [t for t in sorted(by_seed[0]) if all(math.isfinite(values.get(t, math.nan)) for values in by_seed)]
     if rounds:
         table = np.array([[values[t] for t in rounds] for values in by_seed])
         pane.plot(rounds, table.mean(axis=0), label=told, **_line(n))
@@ -284,11 +274,6 @@ def _pooled(s: Setting, model: str) -> np.ndarray:
     """The accuracies of the clients of all seeds, sorted; empty if no run is finished."""
     known = [run.client_accuracy[run.shown(model)] for run in s.runs if run.shown(model) in run.client_accuracy]
     return np.sort(np.concatenate([np.empty(0), *known]))
-
-
-def _finite(run: Series, metric: str, view: View) -> dict[int, float]:
-    """The metric by round, up to where the run diverged."""
-    return {t: value for t, value in run.curve(metric, view).items() if math.isfinite(value)}
 
 
 def _grid(own: list[Setting], axes: Axes, levels: list[Any], members: int, view: View) -> tuple[np.ndarray, np.ndarray]:
@@ -338,11 +323,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _evenly(labels: list[str], most: int) -> list[str]:
-    """At most so many of them, from the first to the last."""
-    return [labels[round(i)] for i in np.linspace(0, len(labels) - 1, min(most, len(labels)))]
-
-
 def _short(value: float, largest: float) -> str:
     """About four digits, the same number of decimals in all cells."""
     return f"{value:.{min(max(3 - math.floor(math.log10(abs(largest) or 1)), 0), 4)}f}"
@@ -367,32 +347,34 @@ def _height(lines: int, columns: int) -> float:
 
 
 @contextlib.contextmanager
-def _figure(out: Path, head: Sequence[str], wide: float, high: float, panes: int = 1, legend: int = 0) -> Iterator[Any]:
-    """Panes side by side to draw on, styled and saved afterwards; the legend of the first in so many columns below."""
-    figure = _blank(wide, high)
-    ((*made,),) = figure.subplots(1, panes, squeeze=False)
-    yield made
-    for pane in made:
-        if pane.get_xlabel() == "round":
-            pane.xaxis.get_major_locator().set_params(integer=True)
-        pane.grid(alpha=0.25)
-        pane.spines[["top", "right"]].set_visible(False)
-    if legend:
-        handles, labels = made[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=legend, frameon=False, fontsize=9)
-    _save(figure, out, *head)
+def _figure(
+    out: Path, head: Sequence[str], wide: float, high: float, panes: tuple[int, int] = (1, 1), legend: int = 0
+) -> Iterator[Any]:
+    """Panes to draw on, so many down and across, styled and saved afterwards.
 
-
-def _save(figure: Any, out: Path, *head: str) -> None:
-    """With the lines of the head above it, those that are not empty."""
-    figure.suptitle("\n".join(filter(None, head)), fontsize=11)
-    figure.savefig(out, dpi=120)
-
-
-def _blank(wide: float, high: float) -> Any:
-    """A figure without windows and global state."""
+    Args:
+      out: the file.
+      head: lines above the panes; empty ones are left out.
+      wide: inches.
+      high: inches.
+      panes: how many down and across.
+      legend: columns of the legend of the first pane, below; 0: none.
+    """
     if reason := no_library():
         raise Skipped(reason)
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(wide, high), layout="constrained")
+    figure = Figure(figsize=(wide, high), layout="constrained")
+    made = figure.subplots(*panes, squeeze=False).ravel()
+    yield made
+    for pane in made:
+        if pane.get_xlabel() == "round":
+            pane.xaxis.get_major_locator().set_params(integer=True)
+        if not pane.images:
+            pane.grid(alpha=0.25)
+            pane.spines[["top", "right"]].set_visible(False)
+    if legend:
+        handles, labels = made[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=legend, frameon=False, fontsize=9)
+    figure.suptitle("\n".join(filter(None, head)), fontsize=11)
+    figure.savefig(out, dpi=120)

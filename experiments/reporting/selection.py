@@ -1,9 +1,11 @@
-"""Which setting of each algorithm to report, chosen by a metric on one split of the data."""
+"""Which settings may be compared, and which of each algorithm to report: the best by a metric on one split."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from experiments.reporting.loading import Setting, View, by_algorithm, comparable, ranked
+from experiments.reporting.columns import COLUMNS
+from experiments.reporting.loading import Setting, View, by_algorithm
 from experiments.reporting.statistics import within_noise
 
 
@@ -12,6 +14,19 @@ class Choice(NamedTuple):
 
     settings: list[Setting]
     notes: list[str]
+
+
+def comparable(settings: Sequence[Setting]) -> list[Setting]:
+    """Those that may be best: none that diverged, and unfinished ones only if none is finished."""
+    stable = [setting for setting in settings if not setting.diverged]
+    return [setting for setting in stable if not setting.status] or stable
+
+
+def ranked(settings: Sequence[Setting], view: View) -> list[Setting]:
+    """Those that may be best and have a figure, best first."""
+    means = {setting: setting.mean(view.metric, view) for setting in comparable(settings)}
+    known = [setting for setting, mean in means.items() if not math.isnan(mean)]
+    return sorted(known, key=lambda setting: COLUMNS[view.metric].rank(means[setting]))
 
 
 def choose(settings: Sequence[Setting], view: View) -> Choice | None:
@@ -52,5 +67,4 @@ def _check_split(settings: Sequence[Setting], view: View) -> None:
     for run in (run for setting in settings for run in setting.runs):
         if (view.split, run.shown(view.model)) not in run.evals:
             remedy = "--select_on=test (chooses on the test data, as the paper did), or --noselect"
-            folder = run.source.folder
-            raise ValueError(f"{folder} has no {view.split} split; run with --validation=0.1, or {remedy}")
+            raise ValueError(f"{run.source.folder} has no {view.split} split; run with --validation=0.1, or {remedy}")

@@ -65,7 +65,7 @@ def _setting(setting: Setting) -> dict[str, Any]:
         "hparams": first.hparams,
         "settings": first.settings,
         "seeds": [run.seed for run in setting.runs],
-        "rounds": {"done": setting.rounds, "planned": first.planned},
+        "rounds": {"done": setting.rounds, "planned": first.settings["rounds"]},
         "diverged": setting.diverged,
         "models": {name: _figures(setting, name) for name in names},
         "communication": sums | {"additional_cost": list(setting.values("additional_cost", View()).values())},

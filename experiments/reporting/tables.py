@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from experiments.reporting.columns import COLUMNS, REPORT, Column, column
-from experiments.reporting.loading import LAST, Setting, View, comparable, text
+from experiments.reporting.loading import LAST, Setting, View, text
+from experiments.reporting.selection import comparable
 from experiments.reporting.statistics import Cell, compare
 
 MOST_ROWS = 40  # that fit a terminal; files hold all
