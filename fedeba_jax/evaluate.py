@@ -1,4 +1,7 @@
-"""Scores of all clients on their own held-out data: of a shared model, or of each client's own."""
+"""Scores of all clients on their own held-out data: of a shared model, or of each client's own.
+
+A model that is not finite predicts nothing, though the largest of its NaNs has an index: its scores are NaN.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -65,7 +68,8 @@ def judge(
         return _judge(jax.nn.log_softmax(apply(params, take(x, rows))), y[rows])
 
     each = in_turn(client_map)(one, in_axes=(0, None, None, None))(padded.reshape(blocks, size), params, held.x, held.y)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1)[:count], each)
+    each = jax.tree.map(lambda leaf: leaf.reshape(-1)[:count], each)
+    return each._replace(loss=_if_finite(params, each.loss))
 
 
 def by_client(each: Judgement, owner: jax.Array, num_clients: int) -> Scores:
@@ -92,7 +96,8 @@ def score_personal(
         weights = mixture.weights.astype(logits.dtype).reshape(-1, *[1] * (logits.ndim - 1))
         log_p = jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0, b=weights)
         mask = jnp.arange(capacity) < count
-        return _normalise(*(jnp.where(mask, leaf, 0).sum() for leaf in _judge(log_p, y[own])))
+        correct, loss, targets = (jnp.where(mask, leaf, 0).sum() for leaf in _judge(log_p, y[own]))
+        return _normalise(correct, _if_finite(mixture, loss), targets)
 
     rows = (federation.rows, federation.num_examples, state.clients)
     return client_map(one, in_axes=(0, None, None, None))(rows, state.server, federation.x, federation.y)
@@ -107,5 +112,15 @@ def _judge(log_p: jax.Array, y: jax.Array) -> Judgement:
 
 
 def _normalise(correct: jax.Array, loss: jax.Array, targets: jax.Array) -> Scores:
+    """Scores from sums; who has no loss has no accuracy either."""
     targets = jnp.maximum(targets, 1)
-    return Scores(100 * correct / targets, loss / targets)
+    return Scores(jnp.where(jnp.isnan(loss), jnp.nan, 100 * correct / targets), loss / targets)
+
+
+def all_finite(params: Params) -> jax.Array:
+    """Whether every number of a model, or of several, is finite."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]).all()
+
+
+def _if_finite(params: Params, loss: jax.Array) -> jax.Array:
+    return jnp.where(all_finite(params), loss, jnp.nan)

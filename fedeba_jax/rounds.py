@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fedeba_jax import client_map as client_maps
 from fedeba_jax import tree
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.evaluate import score
+from fedeba_jax.evaluate import all_finite, score
 from fedeba_jax.sampling import Sampler, uniform
 from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, Info, InitParams, Key, Sizes, State
 
@@ -112,8 +112,7 @@ def run_round(
 
 def is_finite(algorithm: Algorithm, state: State) -> jax.Array:
     """Whether the models of a state, global and the clients' own, are finite; a run that diverged has others."""
-    finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((algorithm.models(state), state.clients))]
-    return jnp.stack(finite).all()
+    return all_finite((algorithm.models(state), state.clients))
 
 
 def run_rounds(
@@ -157,7 +156,7 @@ def simulate(
     """A run, or the next part of one: rounds / eval_every chunks of rounds, each followed by an evaluation.
 
     A run whose models are no longer finite stays as it is from the next chunk on and costs nothing more; its
-    diagnostics and scores are then zeros, among them `finite`.
+    diagnostics are then zeros, `finite` among them, and its scores NaN.
 
     Args:
       algorithm: from a factory of `fedeba_jax.ALGORITHMS`.
@@ -200,7 +199,8 @@ def simulate(
         return state, (info, score(algorithm, state, test, apply=apply, client_map=client_map))
 
     def stay(state: State, first: jax.Array) -> tuple[State, tuple[Info, Any]]:
-        return state, tree.zeros_like(jax.eval_shape(advance, state, first)[1])
+        info, scores = jax.eval_shape(advance, state, first)[1]
+        return state, (tree.zeros_like(info), jax.tree.map(lambda s: jnp.full(s.shape, jnp.nan, s.dtype), scores))
 
     def chunk(state: State, first: jax.Array) -> tuple[State, tuple[Info, Any]]:
         return jax.lax.cond(is_finite(algorithm, state), advance, stay, state, first)

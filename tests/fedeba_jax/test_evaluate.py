@@ -83,6 +83,34 @@ def test_a_mixture_predicts_the_mean_of_its_models_probabilities(client_map):
     close(scores, by_hand(probability))
 
 
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_a_model_that_is_not_finite_has_no_scores(bad):
+    """A hidden bias of minus infinity is a dead unit: all logits are finite, and the scores are NaN nevertheless."""
+    (w1, b1), last = PARAMS[0]
+    params = [(w1, b1.at[1].set(bad)), last]
+    scores = score_model(PROBLEM.model.apply, params, PROBLEM.test, client_map=maps.mapped, block=7)
+    assert np.isnan(scores).all()
+
+
+def test_of_personal_models_the_finite_ones_have_scores():
+    state = State(PARAMS[0], jnp.array([0.0, np.nan, 0.0, 0.0, np.inf, 0.0]))
+
+    def personalize(params, own):
+        return alone(jax.tree.map(lambda leaf: leaf + own, params))
+
+    scores = score_personal(PROBLEM.model.apply, personalize, state, PROBLEM.test.federation, client_map=maps.mapped)
+    np.testing.assert_array_equal(np.isnan(scores), [[False, True, False, False, True, False]] * 2)
+
+
+def test_a_client_whose_loss_is_nan_has_no_accuracy():
+    """A label that the model does not know has no probability."""
+    first = int(PROBLEM.test.example[0])
+    federation = PROBLEM.test.federation
+    test = PROBLEM.test._replace(federation=federation._replace(y=federation.y.at[first].set(3)))
+    scores = score_model(PROBLEM.model.apply, PARAMS[0], test, client_map=maps.mapped, block=7)
+    np.testing.assert_array_equal(np.isnan(scores), [[True] + [False] * 5] * 2)
+
+
 def test_scores_of_several_sets_are_by_the_name_of_the_set_first():
     algorithm, key = PROBLEM.algorithm("ditto"), jax.random.key(1)
     state = algorithm.init(key, PROBLEM.model.init, PROBLEM.sizes)
