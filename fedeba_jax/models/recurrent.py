@@ -12,6 +12,7 @@ from fedeba_jax.types import Model
 
 LAYERS = 2
 Residuals = tuple[jax.Array, ...]
+Memory = tuple[jax.Array, jax.Array]  # output and memory of a cell, or their gradients
 
 
 def _cell(gates: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]:
@@ -32,30 +33,31 @@ def recur(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def _recur(inputs: jax.Array, kernel: jax.Array) -> tuple[jax.Array, Residuals]:
-    h = c = jnp.zeros((inputs.shape[1], kernel.shape[1]), inputs.dtype)
-    outputs, kept = [], []
-    for x in inputs:
-        before = c
-        h, c, gates = _cell(x + h @ kernel.T, c)
-        outputs.append(h)
-        kept.append((*gates, before, jnp.tanh(c)))
-    stacked = jnp.stack(outputs)
-    return stacked, (kernel, stacked, *map(jnp.stack, zip(*kept, strict=True)))
+    def step(carry: Memory, x: jax.Array) -> tuple[Memory, Residuals]:
+        h, before = carry
+        h, c, gates = _cell(x + h @ kernel.T, before)
+        return (h, c), (h, *gates, before, jnp.tanh(c))
+
+    zeros = jnp.zeros((inputs.shape[1], kernel.shape[1]), inputs.dtype)
+    _, (outputs, *kept) = jax.lax.scan(step, (zeros, zeros), inputs)
+    return outputs, (kernel, outputs, *kept)
 
 
 def _recur_bwd(residuals: Residuals, g_outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
     kernel, outputs, *kept = residuals
-    dh, dc = jnp.zeros_like(outputs[0]), jnp.zeros_like(outputs[0])
-    d_gates = []
-    for i, f, g, o, before, tanh_c, dy in reversed(list(zip(*kept, g_outputs, strict=True))):
+
+    def step(carry: Memory, at: Residuals) -> tuple[Memory, jax.Array]:
+        dh, dc = carry
+        i, f, g, o, before, tanh_c, dy = at
         dh = dh + dy
         dc = dc + dh * o * (1 - tanh_c**2)
         parts = (dc * g * i * (1 - i), dc * before * f * (1 - f), dc * i * (1 - g**2), dh * tanh_c * o * (1 - o))
-        d_gates.append(jnp.concatenate(parts, -1))
-        dh, dc = d_gates[-1] @ kernel, dc * f
-    d_inputs = jnp.stack(d_gates[::-1])
-    d_kernel = jnp.einsum("lbg,lbh->gh", d_inputs[1:], outputs[:-1])
-    return d_inputs, d_kernel
+        d_gates = jnp.concatenate(parts, -1)
+        return (d_gates @ kernel, dc * f), d_gates
+
+    zeros = jnp.zeros_like(outputs[0])
+    _, d_inputs = jax.lax.scan(step, (zeros, zeros), (*kept, g_outputs), reverse=True)
+    return d_inputs, jnp.einsum("lbg,lbh->gh", d_inputs[1:], outputs[:-1])
 
 
 recur.defvjp(_recur, _recur_bwd)

@@ -1,0 +1,77 @@
+"""Every task runs two rounds and an evaluation, with its own network, on tiny data of its shape."""
+
+import numpy as np
+import pytest
+
+from experiments.command import datasets
+from experiments.command.tasks import TASKS
+from fedeba_jax.data.sources import DATASETS, Dataset
+from fedeba_jax.data.synthetic import SYNTHETIC
+from tests.support.runs import execute, make
+
+CLIENTS = 3
+SMALL = {"synthetic_text": "synthetic_text(clients=3, vocabulary=50)", "synthetic_uniform": "synthetic_uniform(3)"}
+
+
+def images(name, spec):
+    """Forty training images and twenty test images, of ten of the labels."""
+    rng = np.random.default_rng(0)
+    classes = len(spec.train_counts) or 200
+    sizes = {"train": 40, "test": 20}
+    x = {f"x_{split}": rng.integers(0, 256, (size, *spec.shape), np.uint8) for split, size in sizes.items()}
+    y = {f"y_{split}": (np.arange(size) % 10).astype(np.int32) for split, size in sizes.items()}
+    return Dataset(name, **x, **y, num_classes=classes, source="made", md5={})
+
+
+def sequences(name, spec):
+    """Four sequences of each client for training, two for the test; every tenth target does not count."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for split, each in (("train", 4), ("test", 2)):
+        shape = (CLIENTS * each, *spec.shape)
+        arrays[f"x_{split}"] = rng.integers(0, 80, shape).astype(np.int32)
+        arrays[f"y_{split}"] = np.where(rng.random(shape) < 0.1, -1, rng.integers(0, 80, shape)).astype(np.int32)
+        arrays[f"client_{split}"] = np.repeat(np.arange(CLIENTS, dtype=np.int32), each)
+    return Dataset(name, **arrays, num_classes=84, source="made", md5={}, client_names=("a", "b", "c"))
+
+
+def own(path):
+    """A file of own data."""
+    rng = np.random.default_rng(0)
+    np.savez(path, x=rng.normal(size=(30, 4)).astype(np.float32), y=np.arange(30) % 3, client=np.arange(30) % CLIENTS)
+    return datasets.own(str(path))
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Data sets of the registry are tiny."""
+    load = datasets.load
+
+    def tiny_load(text, data_dir):
+        if text not in DATASETS:
+            return load(text, data_dir)
+        spec = DATASETS[text]
+        return sequences(text, spec) if spec.tokens else images(text, spec)
+
+    monkeypatch.setattr(datasets, "load", tiny_load)
+
+
+# The network of this task is in the suite with smaller images.
+SLOW = {"tiny_imagenet_resnet18": pytest.mark.slow}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in TASKS])
+def test_a_task_runs(name, tmp_path, tiny):
+    task = TASKS[name]
+    changes = {"cohort_size": 2, "steps": 1, "batch_size": 2, "rounds": 2, "eval_every": 2}
+    changes["clients"] = CLIENTS if task.clients else 0
+    if task.dataset in SYNTHETIC:
+        changes["dataset"] = SMALL.get(task.dataset, f"{task.dataset}(clients=3)")
+    if name == "custom":
+        changes["dataset"] = own(tmp_path / "own.npz")
+    (run,) = make("fedavg", task_name=name, **changes)
+    (row,) = execute([run], tmp_path / "run")
+    assert row["round"] == 2
+    assert row["status"] == "ok"
+    assert 0 <= row["mean"] <= 100
+    assert row["loss"] > 0
