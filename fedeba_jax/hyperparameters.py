@@ -9,10 +9,17 @@ import inspect
 import math
 import operator
 import types
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from fedeba_jax.types import Scalar
+
+P = ParamSpec("P")
+Made = TypeVar("Made")
 
 
 class Bounds(NamedTuple):
@@ -77,6 +84,81 @@ def check(name: str, value: Any, valid: Any) -> None:
     """An error for a value that a Literal type does not have; factories call it before anything is traced."""
     if value not in get_args(valid):
         raise ValueError(f"{name}={value!r} is not one of {', '.join(map(str, get_args(valid)))}")
+
+
+def checked(factory: Callable[P, Made]) -> Callable[P, Made]:
+    """The factory, with an error for arguments that are not valid (`check_value`)."""
+
+    @functools.wraps(factory)
+    def function(*args: P.args, **kwargs: P.kwargs) -> Made:
+        check_values(factory, inspect.signature(factory).bind(*args, **kwargs).arguments)
+        return factory(*args, **kwargs)
+
+    return function
+
+
+def check_values(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """An error for the first argument of a factory that is not valid (`check_value`)."""
+    for name, h in hyperparameters(factory).items():
+        if name in arguments:
+            check_value(factory.__name__, h, arguments[name])
+
+
+def check_value(owner: str, h: Hyperparameter, value: Any) -> None:
+    """An error for a number that a hyper-parameter of this owner cannot have; tracers, schedules and rules pass.
+
+    A number counts as the program takes it: in float32, 1e-50 is 0 and 1e50 is infinite.
+    """
+    is_rule = h.rule is not None and hasattr(value, h.rule)
+    if isinstance(value, jax.core.Tracer) or callable(value) or is_rule or (value is None and h.optional):
+        return
+    inside = "" if h.bounds is None else f" {h.bounds}"
+    kinds: dict[Any, tuple[bool, str]] = {
+        bool: (isinstance(value, bool | np.bool_), "True or False"),
+        int: (is_whole(value) and (h.bounds is None or int(value) in h.bounds), f"a whole number{inside}"),
+        float: (is_finite(value, h.bounds), f"a finite number{inside}"),
+    }
+    valid, wanted = kinds.get(h.kind, (True, ""))
+    if not valid:
+        raise ValueError(f"{owner}: {h.name}={shown(value)} is not valid; give {wanted}")
+
+
+def is_finite(value: Any, bounds: Bounds | None = None) -> bool:
+    """Whether a value is one concrete number, finite and within the bounds as programs take it."""
+    if not is_number(value):
+        return False
+    taken = as_taken(value)
+    return math.isfinite(taken) and (bounds is None or taken in bounds)
+
+
+def shown(value: Any) -> str:
+    """A value as an error names it: numbers of NumPy and JAX without their types."""
+    return str(value) if is_number(value) else repr(value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is one concrete real number: of Python, NumPy or JAX."""
+    if isinstance(value, bool | np.bool_ | jax.core.Tracer):
+        return False
+    if isinstance(value, np.ndarray | jax.Array):
+        return value.ndim == 0 and (
+            jnp.issubdtype(value.dtype, jnp.floating) or jnp.issubdtype(value.dtype, jnp.integer)
+        )
+    return isinstance(value, int | float | np.floating | np.integer)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number by its type; 3.0 is not."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def as_taken(number: Any) -> float:
+    """A number as programs take it, in their floating type."""
+    with np.errstate(all="ignore"):
+        try:
+            return float(np.asarray(number).astype(jnp.result_type(float)))
+        except (OverflowError, TypeError):  # an integer beyond all floats
+            return math.inf
 
 
 def _read(parameter: inspect.Parameter) -> Hyperparameter:

@@ -1,6 +1,7 @@
 """What a method goes with, declared once where the method is defined.
 
-Errors of wrong combinations, `--list`, tables in the docs and the tests of all pairs follow from the declaration:
+Errors of wrong combinations, `--list`, tables in the docs and the tests of all pairs follow from the declaration;
+errors of wrong numbers follow from the bounds in the signature:
 
     @method(privacy=("client",))
     def fedeba(local, server, *, tau=1.0, prior="none"): ...
@@ -11,6 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, ParamSpec
 
+from fedeba_jax.hyperparameters import check_values
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.privacy import REASONS
 from fedeba_jax.server import Server, as_it_is
@@ -50,6 +52,7 @@ def method(
         def checked(*args: P.args, **kwargs: P.kwargs) -> Algorithm:
             given = inspect.signature(factory).bind(*args, **kwargs)
             given.apply_defaults()
+            check_values(factory, given.arguments)
             _check_privacy(declaration, given.arguments["local"], given.arguments["server"])
             algorithm = factory(*args, **kwargs)
             return _for_everyone(algorithm, checked) if uses_everybody(checked, given.arguments) else algorithm

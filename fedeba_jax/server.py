@@ -15,7 +15,7 @@ import optax
 
 from fedeba_jax import tree
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.hyperparameters import Fraction, Positive, check
+from fedeba_jax.hyperparameters import Fraction, Positive, check, check_values, checked
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.types import Params, Scalar, Sizes
 
@@ -190,11 +190,13 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
     return Server(init, receive, descend)
 
 
+@checked
 def sgd(learning_rate: Positive) -> Server:
     """x + learning_rate * delta."""
     return descent(optax.sgd(learning_rate))
 
 
+@checked
 def momentum(beta: Fraction = 0.9, learning_rate: Positive = 1.0, form: Form = "ema") -> Server:
     """v <- beta v + (1 - beta) delta, x + learning_rate * v; form="heavy_ball" is v <- beta v + delta.
 
@@ -207,6 +209,7 @@ def momentum(beta: Fraction = 0.9, learning_rate: Positive = 1.0, form: Form = "
     return descent(optax.chain(optax.ema(beta, debias=False), optax.scale_by_learning_rate(learning_rate)))
 
 
+@checked
 def varp(learning_rate: Positive) -> Server:
     """`variance_reduced` gradient descent: x + learning_rate * v."""
     return variance_reduced(optax.sgd(learning_rate))
@@ -221,7 +224,9 @@ def from_optax(make: Callable[..., optax.GradientTransformation]) -> Callable[..
 
     @functools.wraps(make)
     def server(*args: Any, **kwargs: Any) -> Server:
-        return descent(make(**signature.bind(*args, **kwargs).arguments))
+        arguments = signature.bind(*args, **kwargs).arguments
+        check_values(server, arguments)
+        return descent(make(**arguments))
 
     server.__signature__ = signature  # type: ignore[attr-defined]
     return server

@@ -2,8 +2,12 @@
 
 import inspect
 import math
+import re
 from typing import Literal
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import fedeba_jax
@@ -17,10 +21,13 @@ from fedeba_jax.hyperparameters import (
     Positive,
     Temperature,
     check,
+    check_values,
+    checked,
     collaborators,
     hyperparameters,
 )
 from fedeba_jax.types import Scalar
+from fedeba_jax.weights import solve
 
 Shape = Literal["round", "square"]
 
@@ -110,3 +117,75 @@ def test_the_registry_knows_what_is_traced_and_its_bounds():
     assert (found["fedfv"]["alpha"].kind, found["fedfv"]["window"].kind) == (float, int)
     assert 1.1 not in found["fedfv"]["alpha"].bounds
     assert -1 not in found["fedfv"]["window"].bounds
+
+
+# Values.
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("required", 0.0, "a finite number > 0"),
+        ("required", math.inf, "a finite number > 0"),
+        ("required", 1e-50, "a finite number > 0"),  # 0 in float32
+        ("required", 1e50, "a finite number > 0"),  # infinite in float32
+        ("required", 10**400, "a finite number > 0"),
+        ("required", "0.1", "a finite number > 0"),
+        ("required", None, "a finite number > 0"),
+        ("required", True, "a finite number > 0"),
+        ("required", np.ones(2), "a finite number > 0"),
+        ("tau", -1, "a finite number > 0"),
+        ("tau", "solve", "a finite number > 0"),
+        ("share", np.float64(1.5), "a finite number in [0, 1]"),
+        ("share", jnp.asarray(1.5), "a finite number in [0, 1]"),
+        ("angle", -10, "a finite number in [0, 180]"),
+        ("plain", math.nan, "a finite number"),
+        ("perhaps", -1.0, "a finite number >= 0"),
+        ("fixed", math.inf, "a finite number"),
+        ("window", -1, "a whole number >= 0"),
+        ("window", 2.0, "a whole number >= 0"),
+        ("clusters", 0, "a whole number >= 1"),
+        ("clusters", True, "a whole number >= 1"),
+        ("flag", "no", "True or False"),
+    ],
+)
+def test_a_value_that_is_not_valid_is_told_with_what_is(name, value, wanted):
+    with pytest.raises(ValueError, match=rf"^factory: {name}=.* is not valid; give {re.escape(wanted)}$"):
+        check_values(factory, {name: value})
+
+
+def test_an_error_shows_the_number_without_its_type():
+    for value in (5, 5.0, np.float64(5), jnp.asarray(5.0)):
+        with pytest.raises(ValueError, match=r"share=5(\.0)? is"):
+            check_values(factory, {"share": value})
+
+
+def test_values_that_are_valid_pass():
+    values = {
+        "required": np.float32(3), "tau": solve(1.2), "share": jnp.asarray(0.5), "plain": -2, "perhaps": None,
+        "window": np.int64(0), "flag": np.True_, "word": "y", "fixed": 1, "other": object(), "shape": "square",
+    }  # fmt: skip
+    check_values(factory, values)
+    check_values(factory, {"share": lambda round_: 5.0})  # a schedule
+
+
+def test_tracers_pass():
+    """Their values are not known; nothing may look at them."""
+
+    def run(value):
+        check_values(factory, {"required": value, "share": value})
+        return value
+
+    assert jax.jit(run)(-3.0) == -3
+
+
+def test_a_checked_factory_looks_as_it_was_written():
+    @checked
+    def half(share: Fraction = 0.5) -> float:
+        """Its half."""
+        return share / 2
+
+    assert (half(), half(1.0), half.__doc__) == (0.25, 0.5, "Its half.")
+    assert list(hyperparameters(half)) == ["share"]
+    with pytest.raises(ValueError, match=r"^half: share=2 is not valid; give a finite number in \[0, 1\]$"):
+        half(2)

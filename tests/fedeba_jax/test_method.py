@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import math
 
 import jax
 import optax
@@ -10,6 +11,7 @@ import pytest
 import fedeba_jax
 from fedeba_jax import privacy
 from fedeba_jax.algorithm import one_model
+from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import Declaration, declared, method, uses_everybody
 from fedeba_jax.server import sgd
@@ -192,3 +194,38 @@ def test_a_method_made_of_another_keeps_its_own_name_and_declaration():
     fedeba_jax.fedsgd(limited, MODES["client"].server(SERVER))
     with pytest.raises(ValueError, match="privacy=client"):
         fedeba_jax.propfair(limited, SERVER)
+
+
+# Numbers.
+
+
+@pytest.mark.parametrize(
+    ("name", "hparams", "message"),
+    [
+        ("fedeba", {"tau": -1.0}, "fedeba: tau=-1.0 is not valid; give a finite number > 0"),
+        ("fedeba", {"tau": math.inf}, "fedeba: tau=inf is not valid; give a finite number > 0"),
+        ("fedeba_plus", {"alpha": 5}, "fedeba_plus: alpha=5 is not valid; give a finite number in [0, 1]"),
+        ("fedeba_plus", {"theta": -10}, "fedeba_plus: theta=-10 is not valid; give a finite number in [0, 180]"),
+        ("qffl", {"q": math.inf}, "qffl: q=inf is not valid; give a finite number >= 0"),
+        ("term", {"t": math.nan}, "term: t=nan is not valid; give a finite number"),
+        ("fedfv", {"window": -1}, "fedfv: window=-1 is not valid; give a whole number >= 0"),
+        ("focus", {"clusters": 2.5}, "focus: clusters=2.5 is not valid; give a whole number >= 1"),
+    ],
+)
+def test_numbers_out_of_their_bounds_are_refused(name, hparams, message):
+    with pytest.raises(ValueError) as error:
+        fedeba_jax.ALGORITHMS[name](LOCAL, SERVER, **hparams)
+    assert str(error.value) == message
+
+
+@every_algorithm
+def test_every_number_with_a_bound_is_checked(name):
+    factory = fedeba_jax.ALGORITHMS[name]
+    for h in hyperparameters(factory).values():
+        if h.bounds is not None:
+            with pytest.raises(ValueError, match=f"^{name}: {h.name}=-1 is not valid; give "):
+                factory(LOCAL, SERVER, **{h.name: -1})
+
+
+def test_numbers_that_are_traced_are_not_looked_at():
+    jax.eval_shape(lambda tau: fedeba_jax.fedeba(LOCAL, SERVER, tau=tau) and tau, -1.0)

@@ -102,6 +102,22 @@ def test_an_unknown_form_of_momentum_is_an_error():
         momentum(0.9, form="nesterov")
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("sgd", {"learning_rate": -1}, "sgd: learning_rate=-1 is not valid; give a finite number > 0"),
+        ("varp", {"learning_rate": np.inf}, "varp: learning_rate=inf is not valid; give a finite number > 0"),
+        ("momentum", {"beta": 2.0}, "momentum: beta=2.0 is not valid; give a finite number in [0, 1]"),
+        ("adam", {"learning_rate": 0.0}, "adam: learning_rate=0.0 is not valid; give a finite number > 0"),
+        ("adam", {"learning_rate": 0.1, "b1": np.nan}, "adam: b1=nan is not valid; give a finite number"),
+    ],
+)
+def test_numbers_that_no_server_takes_are_refused(name, arguments, message):
+    with pytest.raises(ValueError) as error:
+        SERVERS[name](**arguments)
+    assert str(error.value) == message
+
+
 def test_adam_by_hand():
     """The first step of Adam is the rate times the sign; a constant delta keeps it so."""
     for x, factor in zip(descended(SERVERS["adam"](0.1), [(4.0, -2.0)] * 3), (1, 2, 3), strict=True):

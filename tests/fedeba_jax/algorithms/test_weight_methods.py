@@ -237,8 +237,7 @@ def test_corefed_vector(x64, M, expected):
 
 
 def test_corefed_limits(x64):
-    for M in (1e12, np.inf):
-        close(play("corefed", LOSSES, M=M)[0][0], UNIFORM, atol=1e-11)
+    close(play("corefed", LOSSES, M=1e12)[0][0], UNIFORM, atol=1e-11)
     close(play("corefed", [9.0, 99.0, 1.0], M=2.0)[0][0], np.array([5, 5, 1]) / 11, atol=1e-12)  # 1/eps beyond M
 
 
