@@ -18,6 +18,11 @@ from fedeba_jax.types import Sizes
 
 NOT_COVERED = "evaluations and diagnostics of this run, further seeds on the same data, the choice of hyper-parameters"
 """What the guarantee of one run says nothing of."""
+TEXT = (
+    "epsilon {epsilon:.4g} at delta {delta:g} ({unit} level, {relation}; {accountant}): {sampling}, clip {clip:g}, "
+    "sigma {sigma:g}, {releases} releases; released: {released}, to {to}; not covered: {not_covered}"
+)
+"""A guarantee in one line."""
 NOISE_INJECTION = "noise injection into the alignment variable, as in the paper; all else is released as it is"
 
 
@@ -40,7 +45,8 @@ def statement(run: Run, *, rounds: int, counts: Sequence[int] | np.ndarray) -> d
     if call.arguments["delta"] > 1 / population:
         return _no_guarantee(call, f"delta is above 1/{population}: it would let one {call.name} be published")
     claimed = _of_clients(run, rounds) if call.name == "client" else _of_examples(run, rounds, counts)
-    return _told({**_basis(call, guarantee=True), **claimed, "not_covered": NOT_COVERED})
+    claim = {**_basis(call, guarantee=True), **claimed, "not_covered": NOT_COVERED}
+    return {**claim, "text": TEXT.format(**claim)}
 
 
 def _of_clients(run: Run, rounds: int) -> dict[str, Any]:
@@ -112,11 +118,3 @@ def _basis(call: Call, *, guarantee: bool) -> dict[str, Any]:
 
 def _no_guarantee(call: Call, reason: str) -> dict[str, Any]:
     return {**_basis(call, guarantee=False), "epsilon": None, "reason": reason, "text": f"no guarantee: {reason}"}
-
-
-def _told(claim: dict[str, Any]) -> dict[str, Any]:
-    template = (
-        "epsilon {epsilon:.4g} at delta {delta:g} ({unit} level, {relation}; {accountant}): {sampling}, clip {clip:g}, "
-        "sigma {sigma:g}, {releases} releases; released: {released}, to {to}; not covered: {not_covered}"
-    )
-    return {**claim, "text": template.format(**claim)}

@@ -210,9 +210,8 @@ def group(series: Sequence[Series], model: str | None = "global") -> list[Settin
 
 def text(value: Any) -> str:
     """A parameter's value as it is written on the command line."""
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    word = str(value).lower() if isinstance(value, bool) or value is None else str(value)
+    return f"{value:g}" if isinstance(value, float) else word
 
 
 def sort_key(value: Any) -> tuple[int, float, str]:
@@ -283,7 +282,11 @@ def _load_folder(folder: Path) -> list[Series]:
         state = "empty" if (folder / RESULTS).exists() else "missing"
         raise ValueError(f"{folder / RESULTS} is {state}: nothing was evaluated yet; resume it")
     try:
-        return _series(folder, experiment, rows)
+        missing = _missing(rows, set(experiment["runs"]))
+        source = Source(folder, experiment["task"], tuple(experiment["varies"]), missing)
+        origins = [_origin(one) for one in experiment["origins"]]
+        rates = _rates(folder / TIMINGS)
+        return [_series(own, source, origins, rates.get(run)) for run, own in grouped(rows, itemgetter("run")).items()]
     except (KeyError, TypeError, IndexError, AttributeError) as bad:
         raise ValueError(f"{folder} is not as this version of fedeba_jax writes it ({bad!r}); run it again") from bad
 
@@ -299,15 +302,7 @@ def _experiment(folder: Path) -> dict[str, Any]:
     return description(folder)
 
 
-def _series(folder: Path, experiment: dict[str, Any], rows: list[dict[str, Any]]) -> list[Series]:
-    missing = _missing(rows, set(experiment["runs"]))
-    source = Source(folder, experiment["task"], tuple(experiment["varies"]), missing)
-    origins = [_origin(one) for one in experiment["origins"]]
-    rates = _rates(folder / TIMINGS)
-    return [_one(own, source, origins, rates.get(run)) for run, own in grouped(rows, itemgetter("run")).items()]
-
-
-def _one(rows: list[dict[str, Any]], source: Source, origins: list[Origin], rate: float | None) -> Series:
+def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], rate: float | None) -> Series:
     """The series that has these rows."""
     first, last = rows[0], rows[-1]
     by_model = grouped(rows, itemgetter("split", "model"))
@@ -349,8 +344,7 @@ def _missing(rows: Sequence[dict[str, Any]], planned: set[str]) -> str:
 
 def _rates(path: Path) -> dict[str, float]:
     """Rounds per second of the batch that each run was trained in; chunks that include compilation do not count."""
-    rounds: Counter[str] = Counter()
-    seconds: Counter[str] = Counter()
+    rounds, seconds = Counter[str](), Counter[str]()
     for row in read_rows(path):
         for run in row["runs"] if not row["compiled"] else ():
             rounds[run] += row["rounds"] * len(row["runs"])

@@ -40,8 +40,7 @@ def report(
         (out / f"{name}.tex").write_text(tables.to_latex(table))
     provenance = [*sources(series), *privacy(settings)]
     drawn, skipped = draw(settings, heat_axes, view, out) if plot else ([], [])
-    for line in [*provenance, *skipped]:
-        print(line)
+    print(*provenance, *skipped, sep="\n")
     parts = [tables.to_markdown(table) for table in reversed(made.values())]
     parts += ["### Sources\n", *(f"- {line}" for line in provenance), "", *(f"![{p.stem}]({p.name})" for p in drawn)]
     parts += [f"\n{line}" for line in skipped]

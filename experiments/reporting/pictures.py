@@ -46,12 +46,9 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
     In order of accuracy, highest first.
     """
-
-    def beaten(i: int) -> bool:
-        a, v = points[i]
-        return any(b >= a and w <= v and (b > a or w < v) for b, w in points)
-
-    return sorted((i for i in range(len(points)) if not beaten(i)), key=lambda i: (-points[i][0], points[i][1]))
+    beaten = {(a, v) for a, v in points for b, w in points if b >= a and w <= v and (b, w) != (a, v)}
+    front = [i for i, point in enumerate(points) if point not in beaten]
+    return sorted(front, key=lambda i: (-points[i][0], points[i][1]))
 
 
 def best(settings: Sequence[Setting], view: View, most: int = MOST_CURVES) -> tuple[list[Setting], str]:
@@ -79,32 +76,36 @@ def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, A
 
 def heat(settings: Sequence[Setting], axes: Axes, view: View, out: Path) -> None:
     """The metric of the view of one algorithm over two parameters; one panel for each combination of the others."""
-    levels = [sorted({s.parameters.get(name) for s in settings}, key=sort_key) for name in axes]
+    across, up = (sorted({s.parameters.get(name) for s in settings}, key=sort_key) for name in axes)
     others = [name for name in settings[0].parameters if name not in axes]
-    panels = grouped(settings, lambda s: ", ".join(f"{name}={text(s.parameters.get(name))}" for name in others))
-    said, members = "", 1
+    titles = [", ".join(f"{name}={text(s.parameters.get(name))}" for name in others) for s in settings]
+    panels = list(dict.fromkeys(titles))
+    values = np.full((len(panels), len(up), len(across)), np.nan)
+    notes = np.full(values.shape, "", object)
+    for s, title in zip(settings, titles, strict=True):
+        cell = panels.index(title), up.index(s.parameters.get(axes[1])), across.index(s.parameters.get(axes[0]))
+        values[cell], notes[cell] = s.mean(view.metric, view), "div." if s.diverged else ""
+    said = ""
     if len(panels) > MOST_PANELS:
-        members = len(panels)
-        said = f"mean over {', '.join(others)}: {members} combinations (*: of those that did not diverge)"
-        panels = {"": list(settings)}
-    grids = [_grid(own, axes, levels, members, view) for own in panels.values()]
-    every = np.concatenate([values.ravel() for values, _ in grids])
-    finite = every[np.isfinite(every)]
+        said = f"mean over {', '.join(others)}: {len(panels)} combinations (*: of those that did not diverge)"
+        known = np.isfinite(values).sum(axis=0)
+        notes = np.where(known == 0, notes.max(axis=0), np.where(known < len(panels), "*", ""))[np.newaxis]
+        values, panels = np.ma.masked_invalid(values).mean(axis=0, keepdims=True).filled(np.nan), [""]
+    finite = values[np.isfinite(values)]
     if not finite.size:
         raise Skipped(NOTHING)
-    frame = "red frame: best" + ("; grey: diverged (div.) or missing" if finite.size < every.size else "")
+    frame = "red frame: best" + ("; grey: diverged (div.) or missing" if finite.size < values.size else "")
     head = f"{settings[0].algorithm} on {view.task}, {view.model} model, test data", said, frame
-    columns, rows = (len(level) for level in levels)
-    across = min(len(panels), 3)
-    down = math.ceil(len(panels) / across)
-    wide, high = max(6.0, across * (0.75 * columns + 1.2) + 1.4), max(3.2, down * (0.5 * rows + 1.3) + 0.9)
-    with _figure(out, head, wide, high, panes=(down, across)) as panes:
+    columns = min(len(panels), 3)
+    rows = math.ceil(len(panels) / columns)
+    wide, high = max(6.0, columns * (0.75 * len(across) + 1.2) + 1.4), max(3.2, rows * (0.5 * len(up) + 1.3) + 0.9)
+    with _figure(out, head, wide, high, panes=(rows, columns)) as panes:
         for pane in panes[len(panels) :]:
             pane.set_visible(False)
-        for pane, title, (values, notes) in zip(panes, panels, grids, strict=False):
-            image = _heat_panel(pane, values, notes, finite, higher=COLUMNS[view.metric].higher_is_better)
-            pane.set_xticks(range(columns), [text(value) for value in levels[0]])
-            pane.set_yticks(range(rows), [text(value) for value in levels[1]])
+        for pane, title, grid, told in zip(panes, panels, values, notes, strict=False):
+            image = _heat_panel(pane, grid, told, finite, higher=COLUMNS[view.metric].higher_is_better)
+            pane.set_xticks(range(len(across)), [text(value) for value in across])
+            pane.set_yticks(range(len(up)), [text(value) for value in up])
             pane.set(xlabel=axes[0], ylabel=axes[1])
             pane.set_title(title, fontsize=10)
         pane.figure.colorbar(image, ax=panes, label=COLUMNS[view.metric].title)
@@ -215,13 +216,9 @@ def gates(settings: Sequence[Setting], view: View, out: Path) -> None:
         raise Skipped("no algorithm here has a gate")
     thetas = {s: s.parameters["theta"] for s in gated if "theta" in s.parameters}
     by_theta = len(set(thetas.values())) > 1
-    priced = {s: theta for s, theta in thetas.items() if _is_number(theta)}  # not those with a schedule of theta
+    groups = grouped(gated, lambda s: f"{s.algorithm} theta={text(thetas[s])}" if by_theta and s in thetas else s.label)
+    priced = {s: theta for s, theta in thetas.items() if type(theta) in (int, float)}  # no schedules, no default
     with_costs = len(set(priced.values())) > 1
-
-    def line(s: Setting) -> str:
-        return f"{s.algorithm} theta={text(thetas[s])}" if by_theta and s in thetas else s.label
-
-    groups = grouped(gated, line)
     kept = [list(groups)[round(i)] for i in np.linspace(0, len(groups) - 1, min(len(groups), MOST_CURVES))]
     averaged = "mean over the other parameters" if len(groups) < len(gated) else ""
     said = _joined(averaged, f"{len(kept)} of {len(groups)} settings" if len(kept) < len(groups) else "")
@@ -276,23 +273,6 @@ def _pooled(s: Setting, model: str) -> np.ndarray:
     return np.sort(np.concatenate([np.empty(0), *known]))
 
 
-def _grid(own: list[Setting], axes: Axes, levels: list[Any], members: int, view: View) -> tuple[np.ndarray, np.ndarray]:
-    """A heat map, [rows, columns]: values, NaN where there is none, and what is to be said of each.
-
-    A value is the mean over settings, of `members` if none diverged.
-    """
-    values = np.full((len(levels[1]), len(levels[0])), np.nan)
-    notes = np.full(values.shape, "", object)
-    for (x, y), same in grouped(own, lambda s: (s.parameters.get(axes[0]), s.parameters.get(axes[1]))).items():
-        cell = levels[1].index(y), levels[0].index(x)
-        known = [mean for s in same if not math.isnan(mean := s.mean(view.metric, view))]
-        if known:
-            values[cell], notes[cell] = np.mean(known), "*" * (len(known) < members)
-        elif any(s.diverged for s in same):
-            notes[cell] = "div."
-    return values, notes
-
-
 def _heat_panel(pane: Any, values: np.ndarray, notes: np.ndarray, every: np.ndarray, *, higher: bool) -> Any:
     """Bright is good, whichever way the metric goes, on the scale of every value; the best is framed."""
     from matplotlib.patches import Rectangle
@@ -302,25 +282,20 @@ def _heat_panel(pane: Any, values: np.ndarray, notes: np.ndarray, every: np.ndar
     image = pane.imshow(np.ma.masked_invalid(values), cmap=shade, vmin=low, vmax=high, aspect="auto", origin="lower")
     pane.set_facecolor("#dddddd")
     for (i, j), value in np.ndenumerate(values):
-        note, color = notes[i, j], "black"
-        if np.isfinite(value):
-            tone = (value - low) / ((high - low) or 1)
-            color = "white" if (tone if higher else 1 - tone) < 0.6 else "black"
-            note = _short(value, high) + note
+        tone = (value - low) / ((high - low) or 1)
+        color = "white" if (tone if higher else 1 - tone) < 0.6 else "black"
+        number = _short(value, high) if np.isfinite(value) else ""
         if value == (high if higher else low):
             pane.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=PALETTE[1], lw=3, clip_on=False))
-        pane.text(j, i, note, ha="center", va="center", fontsize=8, color=color)
+        pane.text(j, i, number + notes[i, j], ha="center", va="center", fontsize=8, color=color)
     return image
 
 
 def _numeric(settings: Sequence[Setting]) -> list[str]:
     """The parameters with two or more values, all numbers; None, which stands for a default, may be among them."""
     found = {name: {s.parameters.get(name) for s in settings} for s in settings for name in s.parameters}
-    return [name for name, values in found.items() if len(values) > 1 and all(map(_is_number, values - {None}))]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    numbers = {int, float, type(None)}
+    return [name for name, values in found.items() if len(values) > 1 and {type(v) for v in values} <= numbers]
 
 
 def _short(value: float, largest: float) -> str:

@@ -8,6 +8,8 @@ from experiments.reporting.columns import COLUMNS
 from experiments.reporting.loading import Setting, View, by_algorithm
 from experiments.reporting.statistics import within_noise
 
+ON_TEST = "the choice used the test data: the figures of chosen settings are optimistic"
+
 
 class Choice(NamedTuple):
     """The chosen settings, one per algorithm, and how they were chosen."""
@@ -24,9 +26,8 @@ def comparable(settings: Sequence[Setting]) -> list[Setting]:
 
 def ranked(settings: Sequence[Setting], view: View) -> list[Setting]:
     """Those that may be best and have a figure, best first."""
-    means = {setting: setting.mean(view.metric, view) for setting in comparable(settings)}
-    known = [setting for setting, mean in means.items() if not math.isnan(mean)]
-    return sorted(known, key=lambda setting: COLUMNS[view.metric].rank(means[setting]))
+    known = {s: mean for s in comparable(settings) if not math.isnan(mean := s.mean(view.metric, view))}
+    return sorted(known, key=lambda s: COLUMNS[view.metric].rank(known[s]))
 
 
 def choose(settings: Sequence[Setting], view: View) -> Choice | None:
@@ -34,9 +35,7 @@ def choose(settings: Sequence[Setting], view: View) -> Choice | None:
     candidates = by_algorithm(settings)
     if len(candidates) == len(settings):
         return None
-    choice = Choice([], [])
-    if view.split == "test":
-        choice.notes.append("the choice used the test data: the figures of chosen settings are optimistic")
+    choice = Choice([], [ON_TEST] if view.split == "test" else [])
     for algorithm, own in candidates.items():
         usable = comparable(own)
         if len(own) == 1:

@@ -77,10 +77,8 @@ def blank_rows(settings: Sequence[Setting], model: str | None) -> list[Row]:
 def averaged(settings: Sequence[Setting], view: View) -> str:
     """What a number is the mean of, in words; never more evaluations than there are."""
     counts = {setting.averaged(view) for setting in settings if not setting.diverged} or {view.last}
-    if max(counts) <= 1:
-        return "the last evaluation"
     some = f" (some have only {min(counts)})" if len(counts) > 1 else ""
-    return f"the mean of the last {max(counts)} evaluations{some}"
+    return f"the mean of the last {max(counts)} evaluations{some}" if max(counts) > 1 else "the last evaluation"
 
 
 def show(table: Table, *, by: str = "mean", console: Console | None = None) -> None:
@@ -94,8 +92,8 @@ def show(table: Table, *, by: str = "mean", console: Console | None = None) -> N
     notes = [note if styled else note.replace(LEGEND, PLAIN_LEGEND) for note in table.notes]
     if len(table.rows) > MOST_ROWS:
         notes.append(f"the best {MOST_ROWS} of {len(table.rows)} rows; all are in the files")
-    made = RichTable(title=escape(table.title), title_justify="left", caption_justify="left")
-    made.caption = escape("\n".join(notes))
+    title, caption = escape(table.title), escape("\n".join(notes))
+    made = RichTable(title=title, caption=caption, title_justify="left", caption_justify="left")
     for i, name in enumerate(_head(table)):
         made.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
     for row in best_rows(table, by):
@@ -183,9 +181,8 @@ def _cell_text(row: Row, shown: Column, style: Style) -> str:
     cell = row.cells[shown.key]
     if row.setting.diverged or math.isnan(cell.mean):
         return "n/a"
-    body = f"{cell.mean * shown.scale:.{shown.digits}f}"
-    if cell.half_width is not None:
-        body += f" ± {cell.std * shown.scale:.{shown.digits}f}"
+    over_seeds = "" if cell.half_width is None else f" ± {cell.std * shown.scale:.{shown.digits}f}"
+    body = f"{cell.mean * shown.scale:.{shown.digits}f}{over_seeds}"
     marked = {"best": style.best, "second": style.second, "": "{}"}[cell.mark].format(style.escape(body))
     return (style.escape("≈ ") if cell.noise else "") + marked
 
