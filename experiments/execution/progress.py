@@ -74,6 +74,7 @@ class Progress:
         self._timed_seconds, self._began = 0.0, time.monotonic()
         self._latest: dict[str, tuple[Run, dict[str, Any]]] = {}  # by run, its latest row
         self._diverged: set[str] = set()
+        self._begun: set[str] = set()  # the first run of each batch
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self._lines = None if console.is_terminal else Lines(self.status)
 
@@ -111,6 +112,9 @@ class Progress:
         """Count a chunk and keep its rows; whether its batch is over."""
         over = bool(chunk.rows[-1]["final"])
         rounds = chunk.runs[0].task.rounds - chunk.start if over else chunk.rounds  # a diverged batch ends early
+        if chunk.runs[0].id not in self._begun:  # a resumed batch had rounds before
+            self._begun.add(chunk.runs[0].id)
+            rounds += chunk.start
         self._left -= rounds * len(chunk.runs)
         if not chunk.compiled:
             self._timed_rounds += chunk.rounds * len(chunk.runs)

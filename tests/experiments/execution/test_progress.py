@@ -142,6 +142,16 @@ def test_a_batch_that_diverged_leaves_no_rounds_to_wait_for():
     assert shown.status().startswith("round 100/100")
 
 
+def test_rounds_before_a_resumption_are_done():
+    runs = make("fedavg", rounds=10, eval_every=2)
+    told = Progress()
+    told(plan(runs))
+    told(chunk(runs, [50.0], start=6, rounds=2))
+    assert told.status().startswith("round 8/10 ")
+    told(chunk(runs, [50.0], start=8, rounds=2, final=True))
+    assert told.status().startswith("round 10/10 ")
+
+
 @pytest.mark.parametrize(("metric", "best"), [("mean", "tau=2"), ("variance", "tau=1")])
 def test_of_several_settings_the_best_is_named(capsys, metric, best):
     runs = make("fedeba", grid=("tau=1,2,3",), validation=0.1)
