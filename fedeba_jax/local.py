@@ -12,6 +12,7 @@ from optax import GradientTransformationExtraArgs as Transform
 
 from fedeba_jax import batching, privacy, tree
 from fedeba_jax.batching import gather, mean_over_data
+from fedeba_jax.hyperparameters import Bounds, is_finite, is_whole, shown
 from fedeba_jax.schedules import as_schedule
 from fedeba_jax.types import Apply, Batch, Client, Objective, Params, Scalar, Schedule
 
@@ -67,8 +68,18 @@ class LocalTraining:
             raise ValueError(f"loss_on={self.loss_on!r} is not one of full, last_batch")
         if unknown := set(self.reports) - set(LocalUpdate._fields):
             raise ValueError(f"reports={self.reports} has no {unknown.pop()!r}; fields are {LocalUpdate._fields}")
-        if self.steps < 1 or self.block < 1:
-            raise ValueError(f"steps={self.steps} and block={self.block} must be at least 1")
+        remedies = {
+            "batch_size": "None takes the whole local set in every step",
+            "epochs": "None takes K steps instead",
+        }
+        for name in ("steps", "epochs", "batch_size", "block"):
+            value, remedy = getattr(self, name), remedies.get(name)
+            if not (value is None and remedy) and not (is_whole(value) and value >= 1):
+                or_none = f"; {remedy}" if remedy else ""
+                raise ValueError(f"{name}={shown(value)} is not valid; give a whole number >= 1{or_none}")
+        rate = self.learning_rate
+        if not (callable(rate) or isinstance(rate, jax.core.Tracer) or is_finite(rate, Bounds(0))):
+            raise ValueError(f"learning_rate={shown(rate)} is not valid; give a finite number >= 0, or a schedule")
 
     def reporting(self, *fields: str) -> "LocalTraining":
         """The same training with these fields in its reports."""

@@ -10,8 +10,9 @@ from fedeba_jax import client_map as client_maps
 from fedeba_jax import tree
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.evaluate import all_finite, score
+from fedeba_jax.hyperparameters import is_whole
 from fedeba_jax.sampling import Sampler, uniform
-from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, Info, InitParams, Key, Sizes, State
+from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, HeldOut, Info, InitParams, Key, Sizes, State
 
 INIT = 2**32 - 1
 """Folded into a run's key for x_0; its rounds fold in 0, 1, ..."""
@@ -25,7 +26,7 @@ def sizes_of(federation: Federation, init_params: InitParams, cohort_size: int) 
 
 def sizes_from(init_params: InitParams, num_clients: int, cohort_size: int, capacity: int) -> Sizes:
     """The static sizes of a simulation whose federation is yet to be made."""
-    if not 1 <= cohort_size <= num_clients:
+    if not is_whole(cohort_size) or not 1 <= cohort_size <= num_clients:
         raise ValueError(f"cohort_size={cohort_size} is not between 1 and num_clients={num_clients}")
     model = jax.eval_shape(init_params, jax.random.key(0))
     return Sizes(num_clients, cohort_size, capacity, tree.size(model))
@@ -85,6 +86,7 @@ def run_round(
     All randomness comes from `fold_in(key, round)`, a client's from a further `fold_in` of its id,
     so results do not depend on chunks of rounds, on the order of the cohort or on the client map.
     """
+    _check_sizes(sizes, federation)
 
     def draw(key: Key, round_: jax.Array) -> tuple[jax.Array, jax.Array, Key, Key]:
         sampling, clients, server = round_keys(key, round_)
@@ -108,6 +110,28 @@ def run_round(
     finite = is_finite(algorithm, State(server_state, cohort_state))  # other clients are as they were
     state = State(server_state, tree.set_rows(state.clients, ids, cohort_state))
     return state, {**info, **cohort.traffic, "cohort": sampled, "finite": finite}
+
+
+def _check_sizes(sizes: Sizes, federation: Federation) -> None:
+    """An error for sizes of another federation: its clients would be sampled here."""
+    num_clients, capacity = federation.rows.shape
+    known = (sizes.num_clients if federation.ids is not None else num_clients, capacity)  # a part has fewer places
+    if (sizes.num_clients, sizes.capacity) != known:
+        raise ValueError(
+            f"sizes are those of {sizes.num_clients} clients with up to {sizes.capacity} examples, but the federation "
+            f"has {known[0]} with up to {capacity}; make them by sizes_of(federation, init_params, cohort_size)"
+        )
+
+
+def _check_held_out(test: Any, sizes: Sizes) -> None:
+    """An error for held-out data that are not of the same clients."""
+    for name, held in test.items() if isinstance(test, dict) else [("test", test)]:
+        if not isinstance(held, HeldOut):
+            raise ValueError(f"{name} is a {type(held).__name__}; give held_out(federation), or several by name")
+        if (found := held.federation.num_examples.shape[0]) != sizes.num_clients:
+            raise ValueError(
+                f"{name} has {found} clients, but sizes are those of {sizes.num_clients}; hold out for each"
+            )
 
 
 def is_finite(algorithm: Algorithm, state: State) -> jax.Array:
@@ -179,8 +203,10 @@ def simulate(
       The final state, diagnostics [rounds, ...], and scores [evaluations, M] by model name (by name of `test` first,
       if that has several).
     """
-    if eval_every < 1 or rounds % eval_every:
-        raise ValueError(f"rounds={rounds} is not a multiple of eval_every={eval_every}")
+    if not (is_whole(rounds) and is_whole(eval_every)) or rounds < 1 or eval_every < 1 or rounds % eval_every:
+        raise ValueError(f"rounds={rounds} is not a multiple of eval_every={eval_every}; give whole numbers >= 1")
+    _check_sizes(sizes, federation)
+    _check_held_out(test, sizes)
     init_key = jax.random.fold_in(key, INIT) if init_key is None else init_key
     begin = start(algorithm, init_params, init_key, sizes=sizes, state_dtype=state_dtype) if state is None else state
 

@@ -4,6 +4,7 @@ from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedeba_jax.types import Key, Sizes
 
@@ -52,10 +53,23 @@ def floyd(key: Key, count: int, clients: int) -> jax.Array:
 
 
 def weighted(weights: jax.Array) -> Sampler:
-    """One client after the other without replacement, each with a probability proportional to its weight [M]."""
+    """One client after the other without replacement, each with a probability proportional to its weight [M].
+
+    A weight of 0 is never drawn: at least as many weights as a cohort has clients must be positive.
+    """
+    known = None if isinstance(weights, jax.core.Tracer) else np.asarray(weights)
+    if known is not None and not (np.isfinite(known) & (known >= 0)).all():
+        wrong = known[~(np.isfinite(known) & (known >= 0))][0]
+        raise ValueError(f"weights hold {wrong}; give one finite number >= 0 for each client")
 
     def sample(key: Key, round_: jax.Array, sizes: Sizes) -> jax.Array:
         del round_
+        if jnp.shape(weights) != (sizes.num_clients,):
+            raise ValueError(
+                f"weights are {list(jnp.shape(weights))}; give one for each of {sizes.num_clients} clients"
+            )
+        if known is not None and (positive := np.count_nonzero(known)) < sizes.cohort_size:
+            raise ValueError(f"{positive} weights are positive, fewer than cohort_size={sizes.cohort_size}; lower it")
         scores = jnp.log(weights) + jax.random.gumbel(key, (sizes.num_clients,))
         return jax.lax.top_k(scores, sizes.cohort_size)[1]
 
@@ -64,9 +78,18 @@ def weighted(weights: jax.Array) -> Sampler:
 
 def listed(ids: jax.Array) -> Sampler:
     """The given cohorts, [T, n]: row t takes part in round t."""
+    if jnp.ndim(ids) != 2 or not jnp.issubdtype(jnp.result_type(ids), jnp.integer):
+        raise ValueError(f"ids are {jnp.result_type(ids)}{list(jnp.shape(ids))}; give client numbers [rounds, clients]")
 
     def sample(key: Key, round_: jax.Array, sizes: Sizes) -> jax.Array:
-        del key, sizes
+        del key
+        if jnp.shape(ids)[1] != sizes.cohort_size:
+            raise ValueError(f"ids list {jnp.shape(ids)[1]} clients a round, but cohort_size={sizes.cohort_size}")
+        if not isinstance(ids, jax.core.Tracer):
+            known = np.asarray(ids)
+            if known.size and not 0 <= known.min() <= known.max() < sizes.num_clients:
+                wrong = known[(known < 0) | (known >= sizes.num_clients)][0]
+                raise ValueError(f"ids list client {wrong}; give numbers from 0 to {sizes.num_clients - 1}")
         return jnp.asarray(ids)[round_]
 
     return sample

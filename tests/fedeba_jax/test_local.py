@@ -203,3 +203,36 @@ def test_wrong_settings_are_refused(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
         dataclasses.replace(LOCAL, **wrong)
+
+
+# What cannot be trained with.
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": 0}, "steps=0 is not valid; give a whole number >= 1"),
+        ({"steps": 2.5}, "steps=2.5 is not valid; give a whole number >= 1"),
+        ({"steps": None}, "steps=None is not valid; give a whole number >= 1"),
+        ({"epochs": 0}, "epochs=0 is not valid; give a whole number >= 1; None takes K steps instead"),
+        (
+            {"batch_size": 0},
+            "batch_size=0 is not valid; give a whole number >= 1; None takes the whole local set in every step",
+        ),
+        ({"block": -1}, "block=-1 is not valid; give a whole number >= 1"),
+        ({"learning_rate": -0.1}, "learning_rate=-0.1 is not valid; give a finite number >= 0, or a schedule"),
+        ({"learning_rate": np.nan}, "learning_rate=nan is not valid; give a finite number >= 0, or a schedule"),
+        ({"learning_rate": 1e400}, "learning_rate=inf is not valid; give a finite number >= 0, or a schedule"),
+        ({"learning_rate": "0.1"}, "learning_rate='0.1' is not valid; give a finite number >= 0, or a schedule"),
+    ],
+)
+def test_training_that_makes_no_sense_is_refused(changes, message):
+    with pytest.raises(ValueError) as error:
+        dataclasses.replace(LOCAL, **changes)
+    assert str(error.value) == message
+
+
+def test_rates_of_any_kind_are_taken():
+    for rate in (0, 0.1, np.float32(0.1), jnp.asarray(0.1), lambda round_: -1.0):
+        dataclasses.replace(LOCAL, learning_rate=rate)
+    jax.eval_shape(lambda rate: dataclasses.replace(LOCAL, learning_rate=rate).rate(0), -1.0)

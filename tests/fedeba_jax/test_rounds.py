@@ -206,7 +206,39 @@ def test_rounds_that_are_no_multiple_of_the_evaluations_are_refused():
         PROBLEM.run(PROBLEM.algorithm("fedavg"), jax.random.key(0), rounds=5, eval_every=2)
 
 
-@pytest.mark.parametrize("cohort_size", [0, 7, -1])
+@pytest.mark.parametrize(("rounds", "eval_every"), [(0, 1), (4, 0), (4.0, 2), (-2, 2)])
+def test_rounds_that_are_no_numbers_of_rounds_are_refused(rounds, eval_every):
+    with pytest.raises(ValueError, match=rf"rounds={rounds} .* eval_every={eval_every}; give whole numbers >= 1"):
+        PROBLEM.run(PROBLEM.algorithm("fedavg"), jax.random.key(0), rounds=rounds, eval_every=eval_every)
+
+
+OTHER = tiny(counts=(2, 3, 4, 5))
+
+
+def test_sizes_of_another_federation_are_refused():
+    algorithm, key = PROBLEM.algorithm("fedavg"), jax.random.key(0)
+    message = "sizes are those of 4 clients with up to 5 examples, but the federation has 6 with up to 12; make them by"
+    with pytest.raises(ValueError, match=message):
+        PROBLEM.run(algorithm, key, rounds=1, sizes=OTHER.sizes)
+    state = fedeba_jax.start(algorithm, PROBLEM.model.init, key, sizes=PROBLEM.sizes)
+    with pytest.raises(ValueError, match=message):
+        fedeba_jax.run_round(algorithm, PROBLEM.federation, state, key, 0, sizes=OTHER.sizes, client_map=maps.mapped)
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        (OTHER.test, "test has 4 clients, but sizes are those of 6; hold out for each"),
+        ({"own": PROBLEM.test, "late": OTHER.test}, "late has 4 clients"),
+        (PROBLEM.federation, r"test is a Federation; give held_out\(federation\), or several by name"),
+    ],
+)
+def test_held_out_data_of_other_clients_are_refused(test, message):
+    with pytest.raises(ValueError, match=message):
+        PROBLEM.run(PROBLEM.algorithm("fedavg"), jax.random.key(0), rounds=1, test=test)
+
+
+@pytest.mark.parametrize("cohort_size", [0, 7, -1, 2.5])
 def test_a_cohort_outside_the_federation_is_refused(cohort_size):
     with pytest.raises(ValueError, match=f"cohort_size={cohort_size} is not between 1 and num_clients=6"):
         fedeba_jax.sizes_of(PROBLEM.federation, PROBLEM.model.init, cohort_size)

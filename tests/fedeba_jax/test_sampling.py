@@ -159,7 +159,7 @@ def test_a_round_of_listed_clients_is_that_of_the_same_clients_drawn():
 def test_only_listed_clients_change_their_state():
     state, *_ = run(listed, np.array([[1, 3, 4]] * 4), "ditto")
     start = PROBLEM.model.init(jax.random.key(1))
-    moved = np.abs(np.asarray(state.clients[0][0]) - np.asarray(start[0][0])).max((1, 2)) > 0
+    moved = np.abs(np.asarray(state.clients[0][0]) - np.asarray(start[0][0])).max((1, 2)) > 1e-5  # beyond rounding
     assert np.flatnonzero(moved).tolist() == [1, 3, 4]
 
 
@@ -187,3 +187,36 @@ def test_participations_are_counted_of_any_sampler(make_sampler, made_of):
     expected = np.bincount(np.asarray(info["cohort"]).ravel(), minlength=6)
     found = participations(jax.random.key(1), 4, PROBLEM.sizes, make_sampler(made_of))
     np.testing.assert_array_equal(found, expected)
+
+
+# What cannot be drawn.
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
+def test_weights_that_are_no_weights_are_refused(wrong):
+    with pytest.raises(ValueError, match=rf"weights hold {wrong}; give one finite number >= 0 for each client"):
+        weighted(jnp.array([1.0, wrong, 2.0]))
+
+
+def test_weights_that_do_not_fit_the_federation_are_refused():
+    key, sizes = jax.random.key(0), Sizes(3, 2, 1, 1)
+    with pytest.raises(ValueError, match=r"weights are \[4\]; give one for each of 3 clients"):
+        weighted(jnp.ones(4))(key, 0, sizes)
+    with pytest.raises(ValueError, match=r"1 weights are positive, fewer than cohort_size=2; lower it"):
+        weighted(jnp.array([0.0, 1.0, 0.0]))(key, 0, sizes)
+    jax.eval_shape(lambda weights: weighted(weights)(key, 0, sizes), -jnp.ones(3))  # traced: not known
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([0, 1], r"ids are int32\[2\]; give client numbers \[rounds, clients\]"),
+        ([[0.0, 1.0]], r"ids are float32\[1, 2\]; give client numbers"),
+        ([[0, 1, 2]], "ids list 3 clients a round, but cohort_size=2"),
+        ([[0, 1], [2, 3]], "ids list client 3; give numbers from 0 to 2"),
+        ([[0, -1]], "ids list client -1; give numbers from 0 to 2"),
+    ],
+)
+def test_lists_that_do_not_fit_the_federation_are_refused(ids, message):
+    with pytest.raises(ValueError, match=message):
+        listed(jnp.array(ids))(jax.random.key(0), 0, Sizes(3, 2, 1, 1))

@@ -77,3 +77,68 @@ def test_held_out_data_are_the_federation_and_its_list():
     assert test.federation is federation
     np.testing.assert_array_equal(test.example, [4, 2, 0, 5, 1, 3])
     np.testing.assert_array_equal(test.owner, [0, 0, 1, 2, 2, 2])
+
+
+# What is no federation.
+
+X, Y = np.zeros((6, 2)), np.arange(6)
+
+
+def with_value(array, place, value):
+    array = array.copy()
+    array[place] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "owned", "message"),
+    [
+        (X[:5], Y, OWNED, "x has 5 examples, but y has 6 targets; give one target for each example"),
+        (with_value(X, (3, 1), np.nan), Y, OWNED, "x[3] holds NaN or infinity; fill the gap, or leave the example out"),
+        (X, with_value(Y / 2, 4, np.inf), OWNED, "y[4] holds NaN or infinity; fill the gap, or leave the example out"),
+        (X, with_value(Y, 2, -1), OWNED, "y[2]=-1 is negative; labels count from 0"),
+        (X, np.array(list("abcdef")), OWNED, "y is <U1[6]; give an array of numbers, one row an example"),
+        (X, Y, [[0], [6]], "owned[1] lists example 6, but there are 6; count from 0 to 5"),
+        (X, Y, [[0], [1, -1]], "owned[1] lists example -1, but there are 6; count from 0 to 5"),
+        (
+            X,
+            Y,
+            Ragged(np.array([0, 7]), np.array([1, 1])),
+            "owned[1] lists example 7, but there are 6; count from 0 to 5",
+        ),
+        (X, Y, [[0], Y > 3], "owned[1] is a boolean mask; give positions: np.flatnonzero(mask)"),
+        (X, Y, [[0.0, 1.5]], "owned[0] is float64[2]; give a list of positions, as [0, 3, 4]"),
+        (X, Y, [[[0, 1]]], "owned[0] is int64[1, 2]; give a list of positions, as [0, 3, 4]"),
+        (X, Y, [0, 1], "owned[0] is int64[]; give a list of positions, as [0, 3, 4]"),
+        (X, Y, [[0], []], "client 1 holds no example; use fewer clients"),
+    ],
+)
+def test_what_is_no_federation_is_told(x, y, owned, message):
+    with pytest.raises(ValueError) as error:
+        federate(x, y, owned)
+    assert str(error.value) == message
+
+
+def test_targets_of_sequences_may_be_minus_one_and_lists_are_arrays():
+    federate(np.zeros((2, 3), np.uint8), np.array([[1, -1, 2], [0, 1, -1]]), [[0], [1]])
+    federation = federate([[0.5], [1.5]], [0, 1], [[1, 0, 1]])
+    np.testing.assert_array_equal(federation.rows, [[1, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_examples": np.array([2, 0, 3])}, "num_examples[1]=0 is not valid; rows has room for 1 to 3"),
+        ({"num_examples": np.array([2, 1, 4])}, "num_examples[2]=4 is not valid; rows has room for 1 to 3"),
+        ({"y": np.zeros(5, int)}, "rows lists example 5, but there are 5; count from 0 to 4"),
+    ],
+)
+def test_held_out_data_that_do_not_fit_are_told(changes, message):
+    with pytest.raises(ValueError) as error:
+        held_out(federate(X, Y, OWNED)._replace(**changes))
+    assert str(error.value) == message
+
+
+def test_held_out_data_are_a_federation():
+    with pytest.raises(ValueError, match=r"held_out takes a Federation, not a ndarray; make it by federate"):
+        held_out(X)
