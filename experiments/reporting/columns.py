@@ -31,6 +31,5 @@ REPORT = (*SHOWN, "bytes", "additional_cost")
 
 def column(key: str, largest: float) -> Column:
     """The column of this key; bytes in GiB if the largest number of the column is that large."""
-    if key == "bytes" and largest >= 2**30:
-        return COLUMNS[key]._replace(title="bytes, GiB", scale=2.0**-30)
-    return COLUMNS[key]
+    large = COLUMNS["bytes"]._replace(title="bytes, GiB", scale=2.0**-30)
+    return large if key == "bytes" and largest >= 2**30 else COLUMNS[key]

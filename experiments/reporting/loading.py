@@ -282,8 +282,7 @@ def _load_folder(folder: Path) -> list[Series]:
         state = "empty" if (folder / RESULTS).exists() else "missing"
         raise ValueError(f"{folder / RESULTS} is {state}: nothing was evaluated yet; resume it")
     try:
-        missing = _missing(rows, set(experiment["runs"]))
-        source = Source(folder, experiment["task"], tuple(experiment["varies"]), missing)
+        source = Source(folder, experiment["task"], tuple(experiment["varies"]), _missing(rows, experiment["runs"]))
         origins = [_origin(one) for one in experiment["origins"]]
         rates = _rates(folder / TIMINGS)
         return [_series(own, source, origins, rates.get(run)) for run, own in grouped(rows, itemgetter("run")).items()]
@@ -331,11 +330,11 @@ def _origin(content: dict[str, Any]) -> Origin:
     return Origin(content["commit"] or "unknown", data["name"], tuple(sorted((data.get("md5") or {}).items())))
 
 
-def _missing(rows: Sequence[dict[str, Any]], planned: set[str]) -> str:
+def _missing(rows: Sequence[dict[str, Any]], planned: dict[str, Any]) -> str:
     """What is not done yet of the planned runs, in words."""
     last = {row["run"]: row for row in rows}
     done = sum(row["status"] == "diverged" or row["round"] >= row["rounds"] for row in last.values())
-    expected = len(planned | last.keys())
+    expected = len(planned.keys() | last.keys())
     places = {(row["round"], row["rounds"]) for row in last.values()}
     if not done and len(last) == expected and len(places) == 1:
         return "stopped after round {} of {}".format(*places.pop())

@@ -8,7 +8,6 @@ from pathlib import Path
 from experiments.execution.folder import MARK, OLD
 from experiments.reporting import pictures, tables
 from experiments.reporting.loading import LAST, Series, Setting, View, by_algorithm, group, grouped, load
-from experiments.reporting.pictures import Axes, Skipped
 from experiments.reporting.selection import choose
 
 PICTURES = (pictures.plane, pictures.curves, pictures.clients, pictures.gates)
@@ -69,7 +68,7 @@ def privacy(settings: Sequence[Setting]) -> list[str]:
     return list(dict.fromkeys(claims))
 
 
-def draw(settings: Sequence[Setting], axes: dict[str, Axes], view: View, out: Path) -> tuple[list[Path], list[str]]:
+def draw(settings: list[Setting], axes: dict[str, list[str]], view: View, out: Path) -> tuple[list[Path], list[str]]:
     """Every picture that the data can make, and a line for each that it cannot."""
     if reason := pictures.no_library():
         return [], [f"no pictures: {reason}"]
@@ -84,7 +83,7 @@ def draw(settings: Sequence[Setting], axes: dict[str, Axes], view: View, out: Pa
         try:
             picture(out / name)
             drawn.append(out / name)
-        except Skipped as reason:
+        except pictures.Skipped as reason:
             skipped.append(f"no {name}: {reason}")
     return drawn, skipped
 

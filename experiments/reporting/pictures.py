@@ -16,7 +16,6 @@ import numpy as np
 from experiments.reporting.columns import COLUMNS
 from experiments.reporting.loading import Series, Setting, View, by_algorithm, grouped, sort_key, text
 from experiments.reporting.selection import comparable, ranked
-from experiments.reporting.statistics import spread
 from experiments.reporting.tables import blank_rows
 
 MOST_CURVES = 8
@@ -28,8 +27,6 @@ OF_A_CLIENT = "accuracy of a client, %"
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777", "#222222")
 NOTHING = "every setting diverged or has no figures"
 
-Axes = tuple[str, str]  # parameters across and up
-
 
 class Skipped(Exception):
     """A picture that the data cannot make, and why."""
@@ -37,8 +34,9 @@ class Skipped(Exception):
 
 def no_library() -> str:
     """Why no picture can be drawn at all; "" if they can."""
-    missing = importlib.util.find_spec("matplotlib") is None
-    return "matplotlib is not installed; pip install 'fedeba_jax[plot]'" if missing else ""
+    return (
+        "" if importlib.util.find_spec("matplotlib") else "matplotlib is not installed; pip install 'fedeba_jax[plot]'"
+    )
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -47,8 +45,7 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     In order of accuracy, highest first.
     """
     beaten = {(a, v) for a, v in points for b, w in points if b >= a and w <= v and (b, w) != (a, v)}
-    front = [i for i, point in enumerate(points) if point not in beaten]
-    return sorted(front, key=lambda i: (-points[i][0], points[i][1]))
+    return sorted((i for i, p in enumerate(points) if p not in beaten), key=lambda i: (-points[i][0], points[i][1]))
 
 
 def best(settings: Sequence[Setting], view: View, most: int = MOST_CURVES) -> tuple[list[Setting], str]:
@@ -63,7 +60,7 @@ def best(settings: Sequence[Setting], view: View, most: int = MOST_CURVES) -> tu
     return [s for s in settings if s in chosen], said
 
 
-def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, Axes]:
+def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, list[str]]:
     """By algorithm, the two parameters of its heat map: the wanted, or the first two that vary and are numbers."""
     numeric = {algorithm: _numeric(own) for algorithm, own in by_algorithm(settings).items()}
     every = list(dict.fromkeys(name for names in numeric.values() for name in names))
@@ -71,11 +68,11 @@ def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, A
         told = f"must name two numeric parameters that vary; these do: {', '.join(every) or 'none'}"
         raise ValueError(f"--heat={','.join(wanted)} {told}")
     chosen = {key: [name for name in wanted or names[:2] if name in names] for key, names in numeric.items()}
-    return {algorithm: (names[0], names[1]) for algorithm, names in chosen.items() if len(names) == 2}
+    return {algorithm: names for algorithm, names in chosen.items() if len(names) == 2}
 
 
-def heat(settings: Sequence[Setting], axes: Axes, view: View, out: Path) -> None:
-    """The metric of the view of one algorithm over two parameters; one panel for each combination of the others."""
+def heat(settings: Sequence[Setting], axes: list[str], view: View, out: Path) -> None:
+    """The view's metric of one algorithm over two parameters, across and up; a panel for each choice of the others."""
     across, up = (sorted({s.parameters.get(name) for s in settings}, key=sort_key) for name in axes)
     others = [name for name in settings[0].parameters if name not in axes]
     titles = [", ".join(f"{name}={text(s.parameters.get(name))}" for name in others) for s in settings]
@@ -106,7 +103,7 @@ def heat(settings: Sequence[Setting], axes: Axes, view: View, out: Path) -> None
             image = _heat_panel(pane, grid, told, finite, higher=COLUMNS[view.metric].higher_is_better)
             pane.set_xticks(range(len(across)), [text(value) for value in across])
             pane.set_yticks(range(len(up)), [text(value) for value in up])
-            pane.set(xlabel=axes[0], ylabel=axes[1])
+            pane.set(xlabel=axes[0], ylabel=axes[1], facecolor="#dddddd")
             pane.set_title(title, fontsize=10)
         pane.figure.colorbar(image, ax=panes, label=COLUMNS[view.metric].title)
 
@@ -123,15 +120,15 @@ def plane(settings: Sequence[Setting], view: View, out: Path) -> None:
 
 def _draw_plane(axis: Any, settings: Sequence[Setting], view: View) -> None:
     for n, (algorithm, own) in enumerate(by_algorithm(settings).items()):
-        cells = [[spread(list(s.values(metric, view).values())) for s in own] for metric in ("mean", "variance")]
-        (x, y), (x_std, y_std) = ([[getattr(cell, name) for cell in row] for row in cells] for name in ("mean", "std"))
+        figures = [[list(s.values(metric, view).values()) for s in own] for metric in ("mean", "variance")]
+        (x, y), (x_std, y_std) = ([list(map(over_seeds, each)) for each in figures] for over_seeds in (np.mean, np.std))
         color, marker = _line(n)["color"], MARKERS[n % len(MARKERS)]
         axis.errorbar(x, y, y_std, x_std, fmt="none", ecolor=color, alpha=0.3, lw=1, zorder=1)
         axis.scatter(x, y, s=36, color=color, marker=marker, label=algorithm, zorder=3, edgecolor="white", lw=0.5)
     points = [(s.mean("mean", view), s.mean("variance", view)) for s in settings]
     front = pareto_front(points)
-    look = {"color": "black", "lw": 1.2, "ls": "--", "marker": "o", "ms": 10, "mfc": "none", "zorder": 4}
-    axis.plot(*zip(*(points[i] for i in front), strict=True), label="Pareto front", **look)
+    edge = np.transpose([points[i] for i in front])
+    axis.plot(*edge, "ko--", lw=1.2, ms=10, mfc="none", zorder=4, label="Pareto front")
     for number, i in enumerate(front[:MOST_NUMBERS], 1):
         axis.annotate(str(number), points[i], xytext=(7, -13), textcoords="offset points", fontsize=9, weight="bold")
         axis.plot([], [], " ", label=f"{number}: {settings[i].label}")
@@ -278,9 +275,8 @@ def _heat_panel(pane: Any, values: np.ndarray, notes: np.ndarray, every: np.ndar
     from matplotlib.patches import Rectangle
 
     low, high = every.min(), every.max()
-    shade = "viridis" if higher else "viridis_r"
-    image = pane.imshow(np.ma.masked_invalid(values), cmap=shade, vmin=low, vmax=high, aspect="auto", origin="lower")
-    pane.set_facecolor("#dddddd")
+    shades = "viridis" if higher else "viridis_r"
+    image = pane.imshow(values, cmap=shades, vmin=low, vmax=high, aspect="auto", origin="lower")
     for (i, j), value in np.ndenumerate(values):
         tone = (value - low) / ((high - low) or 1)
         color = "white" if (tone if higher else 1 - tone) < 0.6 else "black"
@@ -294,8 +290,7 @@ def _heat_panel(pane: Any, values: np.ndarray, notes: np.ndarray, every: np.ndar
 def _numeric(settings: Sequence[Setting]) -> list[str]:
     """The parameters with two or more values, all numbers; None, which stands for a default, may be among them."""
     found = {name: {s.parameters.get(name) for s in settings} for s in settings for name in s.parameters}
-    numbers = {int, float, type(None)}
-    return [name for name, values in found.items() if len(values) > 1 and {type(v) for v in values} <= numbers]
+    return [name for name, seen in found.items() if len(seen) > 1 and {type(v) for v in seen - {None}} <= {int, float}]
 
 
 def _short(value: float, largest: float) -> str:

@@ -45,9 +45,8 @@ def choose(settings: Sequence[Setting], view: View) -> Choice | None:
         else:
             best, close = _best(usable, view)
             choice.settings.append(best)
-            out = len(own) - len(usable)
             told = f"; not to be told from it on {view.split} data: {close}" if close else ""
-            left = f"; left out, diverged or unfinished: {out}" if out else ""
+            left = f"; left out, diverged or unfinished: {out}" if (out := len(own) - len(usable)) else ""
             choice.notes.append(f"{algorithm}: best of {len(usable)} settings{told}{left}")
     return choice
 

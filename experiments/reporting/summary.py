@@ -57,7 +57,6 @@ def most_averaged(settings: list[Setting]) -> int:
 
 def _setting(setting: Setting) -> dict[str, Any]:
     first = setting.runs[0]
-    names = sorted({model for split, model in first.evals if split == "test"})
     spent = [run.traffic[run.rounds] for run in setting.runs]
     sums = {name: [getattr(one, name) for one in spent] for name in ("bytes_down", "bytes_up", "exchanges")}
     content = {
@@ -67,7 +66,7 @@ def _setting(setting: Setting) -> dict[str, Any]:
         "seeds": [run.seed for run in setting.runs],
         "rounds": {"done": setting.rounds, "planned": first.settings["rounds"]},
         "diverged": setting.diverged,
-        "models": {name: _figures(setting, name) for name in names},
+        "models": {name: _figures(setting, name) for split, name in sorted(first.evals) if split == "test"},
         "communication": sums | {"additional_cost": list(setting.values("additional_cost", View()).values())},
     }
     return content | ({"privacy": setting.privacy} if setting.privacy else {})

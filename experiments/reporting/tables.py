@@ -66,8 +66,7 @@ def blank_rows(settings: Sequence[Setting], model: str | None) -> list[Row]:
     """Settings with the model, or with None, global and personal ones, whichever there are; no numbers yet."""
     rows = []
     for setting in settings:
-        known = [name for name in ("global", "personal") if name in setting.runs[0].models]
-        for name in [model] if model else known:
+        for name in [model] if model else sorted(setting.runs[0].models & {"global", "personal"}):
             whose = " (personal)" if model is None and name == "personal" else ""
             status = f" ({setting.status})" if setting.status else ""
             rows.append(Row(setting, name, setting.label + whose + status, {}))
@@ -121,19 +120,18 @@ def to_latex(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """Every number in full, with the interval and the parameters by name; fractions and bytes unscaled."""
-    names = dict.fromkeys(name for row in table.rows for name in row.setting.parameters)
-    parameters = [name for name in names if name != "rounds"]  # which has its own column, of the rounds done
+    # All parameters but "rounds", which has its own column, of the rounds done.
+    parameters = dict.fromkeys(name for row in table.rows for name in row.setting.parameters if name != "rounds")
     fields = ("mean", "std", "ci95_half_width", "mark", "within_noise_of_best")
     figures = [f"{c.key}_{field}" for c in table.columns for field in fields]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["algorithm", *parameters, "evaluated_model", "seeds", "rounds", "status", *figures])
-    for row in table.rows:
-        setting = row.setting
+    for setting, model, _, cells in table.rows:
         known = [text(setting.parameters[name]) if name in setting.parameters else "" for name in parameters]
         seeds = " ".join(str(run.seed) for run in setting.runs)
-        line = [setting.algorithm, *known, setting.runs[0].shown(row.model), seeds, setting.rounds, setting.status]
-        for cell in (row.cells[c.key] for c in table.columns):
+        line = [setting.algorithm, *known, setting.runs[0].shown(model), seeds, setting.rounds, setting.status]
+        for cell in cells.values():
             noise = "" if cell.noise is None else text(cell.noise)
             line += [""] * len(fields) if setting.diverged else [*map(_number, cell[:3]), cell.mark, noise]
         writer.writerow(line)
