@@ -72,8 +72,8 @@ PAIRS = {  # ours, PyTorch's, shape of an example
     "cnn_shallow": (cnn_shallow, torch_shallow, (10, 10, 3)),
     "cnn_deep": (cnn_deep, torch_deep, (20, 20, 3)),
     "resnet18": (
-        functools.partial(resnet18, width=8),
-        functools.partial(torch_models.resnet18, 3, CLASSES, width=8),
+        functools.partial(resnet18, width=2),
+        functools.partial(torch_models.resnet18, 3, CLASSES, width=2),
         (13, 12, 3),
     ),
     "mobilenet_v2": (

@@ -79,7 +79,7 @@ def textbook_mobilenet(params, x, groups):
 
 SMALL_MOBILE = functools.partial(mobilenet_v2, blocks=BLOCKS, stem=4, head=8, groups=2)
 NETWORKS = {
-    "resnet": (functools.partial(resnet18, width=4), functools.partial(textbook_resnet, groups=2)),
+    "resnet": (functools.partial(resnet18, width=2), functools.partial(textbook_resnet, groups=2)),
     "mobilenet": (SMALL_MOBILE, functools.partial(textbook_mobilenet, groups=2)),
 }
 

@@ -74,16 +74,22 @@ def test_logits_by_hand():
     close(model.apply(params, jnp.array([[[[1.0], [0.25]]]])), jnp.array([[0.5]]))
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("name", MODELS)
-def test_computes_in_the_parameters_dtype(name, dtype):
+def test_computes_in_the_parameters_dtype(name):
     shape, kind, out = ((8,), jnp.int32, (2, 8, 10)) if name in OF_TOKENS else ((32, 32, 3), jnp.float32, (2, 10))
     model = make_model(name, "cifar10", shape, 10)
-    params = jax.tree.map(lambda a: jnp.zeros(a.shape, dtype), jax.eval_shape(model.init, jax.random.key(0)))
+    drawn = jax.eval_shape(model.init, jax.random.key(0))
+    assert {leaf.dtype for leaf in jax.tree.leaves(drawn)} == {jnp.dtype("float64")}
+    params = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, jnp.float32), drawn)
     logits = jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((2, *shape), kind))
-    assert (logits.shape, logits.dtype) == (out, dtype)
+    assert (logits.shape, logits.dtype) == (out, jnp.float32)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("mlp", (2, 2, 1)), ("lstm_chars", (3,))])
+def test_parameters_start_in_the_default_float_type(name, shape):
     with jax.enable_x64(False):
-        assert jax.eval_shape(model.init, jax.random.key(0))["Dense_0"]["bias"].dtype == jnp.float32
+        drawn = jax.eval_shape(make_model(name, "none", shape, 10).init, jax.random.key(0))
+    assert {leaf.dtype for leaf in jax.tree.leaves(drawn)} == {jnp.dtype("float32")}
 
 
 def conv(x, kernel, padding="VALID"):
