@@ -76,7 +76,7 @@ SAMPLE = "1 round of FedAvg on a sample of 600 images; all of its data could not
 
 
 def _tried(rounds: int) -> str:
-    return f"{rounds} rounds of FedAvg with seed 0, as a check that it trains"
+    return f"{rounds} rounds of FedAvg with seed 0, as a check that it runs"
 
 
 def _of_text(dataset: str, model: str, lr: float) -> Task:
