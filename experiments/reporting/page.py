@@ -15,9 +15,16 @@ TABLES = ("settings.csv", "settings.tex", "chosen.csv", "chosen.tex")
 
 
 def report(
-    folders: Sequence[str | Path], out: Path, *, last: int = LAST, select_on: str | None = "validation",
-    metric: str = "mean", model: str = "global", axes: Sequence[str] = (), plot: bool = True,
-) -> None:  # fmt: skip
+    folders: Sequence[str | Path],
+    out: Path,
+    *,
+    last: int = LAST,
+    select_on: str | None = "validation",
+    metric: str = "mean",
+    model: str = "global",
+    axes: Sequence[str] = (),
+    plot: bool = True,
+) -> None:
     """Read, choose, print, write. Nothing is written before everything could be read and chosen."""
     series = load(folders)
     _check_model(series, model)
@@ -28,9 +35,8 @@ def report(
     choice = choose(settings, view._replace(split=select_on)) if select_on else None
     made = {"settings": tables.build(settings, f"{task}: all settings", model=model, last=last)}
     if choice:
-        chosen = tables.build(
-            choice.settings, f"{task}: chosen on {select_on} data by {metric}", model=model, last=last
-        )
+        title = f"{task}: chosen on {select_on} data by {metric}"
+        chosen = tables.build(choice.settings, title, model=model, last=last)
         made["chosen"] = chosen._replace(notes=[*choice.notes, *chosen.notes])
     _clear(out)
     for name, table in made.items():

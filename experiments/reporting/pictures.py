@@ -34,9 +34,8 @@ class Skipped(Exception):
 
 def no_library() -> str:
     """Why no picture can be drawn at all; "" if they can."""
-    return (
-        "" if importlib.util.find_spec("matplotlib") else "matplotlib is not installed; pip install 'fedeba_jax[plot]'"
-    )
+    missing = importlib.util.find_spec("matplotlib") is None
+    return "matplotlib is not installed; pip install 'fedeba_jax[plot]'" if missing else ""
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -74,7 +73,7 @@ def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, l
 def heat(settings: Sequence[Setting], axes: list[str], view: View, out: Path) -> None:
     """The view's metric of one algorithm over two parameters, across and up; a panel for each choice of the others."""
     across, up = (sorted({s.parameters.get(name) for s in settings}, key=sort_key) for name in axes)
-    others = [name for name in settings[0].parameters if name not in axes]
+    others = list(dict.fromkeys(name for s in settings for name in s.parameters if name not in axes))
     titles = [", ".join(f"{name}={text(s.parameters.get(name))}" for name in others) for s in settings]
     panels = list(dict.fromkeys(titles))
     values = np.full((len(panels), len(up), len(across)), np.nan)
