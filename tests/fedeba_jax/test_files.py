@@ -23,9 +23,14 @@ def test_a_reader_sees_the_old_file_until_the_new_one_is_whole(tmp_path):
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, fault):
     path = tmp_path / "a"
     path.write_text("old")
-    with pytest.raises(type(fault)), replacing(path) as file:
-        file.write(b"half")
-        raise fault
+
+    def fail():
+        with replacing(path) as file:
+            file.write(b"half")
+            raise fault
+
+    with pytest.raises(type(fault)):
+        fail()
     assert path.read_text() == "old"
     assert names(tmp_path) == ["a"]
 
