@@ -1,17 +1,21 @@
 """Examples on the devices or on the host: the same results, to the bit."""
 
+import types
+
 import jax
 import numpy as np
 import pytest
 
 from experiments.execution import devices, folder
 from experiments.execution.batches import How, groups
+from experiments.execution.program import Program
 from fedeba_jax.data.sources import load
 from tests.support.runs import Killed, execute, kill_after, make
 
 ON_HOST = {"data_budget": 0.0}
+AS_USERS = {"xla_cpu_use_fusion_emitters": True}  # the suite's way to emit code rounds by what is around an operation
 CASES = {
-    "one model": make("fedeba_plus", "theta=5", rounds=3, eval_every=2),
+    "one model": make("fedeba_plus", "theta=5", rounds=2, eval_every=1),
     "several runs of ragged clients": make(
         "fedavg", grid=("lr=0.05,0.1",), seeds=(0, 1), partition="dirichlet", rounds=2, eval_every=1
     ),
@@ -21,6 +25,29 @@ CASES = {
 }
 
 
+class CompiledAsUsersDo:
+    """A jitted function whose programs are those that users run."""
+
+    def __init__(self, jitted):
+        self._jitted = jitted
+
+    def lower(self, *arguments):
+        lowered = self._jitted.lower(*arguments)
+        return types.SimpleNamespace(compile=lambda: lowered.compile(compiler_options=AS_USERS))
+
+    def __call__(self, *arguments):
+        return self.lower(*arguments).compile()(*arguments)
+
+
+@pytest.fixture
+def as_users(monkeypatch):
+    """Rounds and evaluations are compiled as users compile them."""
+    for name in ("chunk", "judge", "judge_personally"):
+        made = getattr(Program, name)
+        monkeypatch.setattr(Program, name, lambda *arguments, made=made: CompiledAsUsersDo(made(*arguments)))
+
+
+@pytest.mark.usefixtures("as_users")
 @pytest.mark.parametrize("case", CASES)
 def test_on_the_host_results_are_those_on_the_devices(case, tmp_path):
     runs = CASES[case]
@@ -31,6 +58,7 @@ def test_on_the_host_results_are_those_on_the_devices(case, tmp_path):
         assert (tmp_path / "hosted" / table).read_bytes() == (tmp_path / "resident" / table).read_bytes()
 
 
+@pytest.mark.usefixtures("as_users")
 def test_on_the_host_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path):
     runs = make("fedavg", rounds=4, eval_every=2)
     whole = execute(runs, tmp_path / "whole", **ON_HOST)
