@@ -64,6 +64,8 @@ bench: $(VENV)/.stamp-bench bench-envs  ## every benchmark, peers included (50 m
 	$(RUN) -m benchmarks.algorithms --models=mlp --out=$(BENCH)/algorithms.json
 	$(RUN) -m benchmarks.algorithms --models=cnn --repeats=3 --seconds=0.1 --out=$(BENCH)/algorithms_cnn.json
 	$(RUN) -m benchmarks.scaling --models=mlp --algorithms=fedavg --out=$(BENCH)/scaling.json
+	$(RUN) -m benchmarks.clients --out=$(BENCH)/clients.json
+	$(RUN) -m benchmarks.models --out=$(BENCH)/models.json
 	$(RUN) -m benchmarks.sweep --models=mlp --out=$(BENCH)/sweep.json
 	$(RUN) -m benchmarks.evaluation --out=$(BENCH)/evaluation.json
 	$(RUN) -m benchmarks.overhead --out=$(BENCH)/overhead.json

@@ -101,8 +101,11 @@ BAD = [
     (["--hparams=lr=0.1"], "fedeba_plus has no 'lr'; it takes"),  # a field of the task has a flag of its own
     (["--algorithm=fedavg,fedprox"], "--algorithm=fedavg,fedprox names 2; train takes one"),
     (["--seed=1", "--seeds=0,1"], "--seed and --seeds are both given"),
-    (["--partition=random"], "--partition=random is not valid; choose one of shards, dirichlet"),
-    (["--test_split=none"], "choose one of auto, sharded_official, holdout"),
+    (
+        ["--partition=random"],
+        "--partition=random is not valid; choose one of auto, shards, dirichlet, iid, quantity, natural",
+    ),
+    (["--test_split=none"], "choose one of auto, sharded_official, holdout, natural"),
 ]
 
 
