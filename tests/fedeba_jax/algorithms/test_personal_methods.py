@@ -28,6 +28,8 @@ from tests.support.problems import tiny
 
 LP = {"dim": 4, "outer": 2, "inner": 2}  # small
 
+ROUNDING = 1e-6  # of x_0, which two programs of the suite may draw with other last bits; a step is far larger
+
 
 def close(actual, expected, atol=6e-9):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=atol), actual, expected)
@@ -130,7 +132,7 @@ def test_ditto_with_a_strong_tie_is_the_model_that_was_sent(x64):
 def test_a_client_that_was_never_sampled_keeps_the_first_model():
     state, info, _ = rounds("ditto", cohort_size=1)
     absent = np.setdiff1d(np.arange(6), info["cohort"])
-    equal(tree.rows(state.clients, absent), tree.repeat(tiny().model.init(jax.random.key(3)), len(absent)))
+    close(tree.rows(state.clients, absent), tree.repeat(tiny().model.init(jax.random.key(3)), len(absent)), ROUNDING)
 
 
 # FOCUS.
@@ -292,7 +294,7 @@ def test_lp_proj_can_train_those_outside_the_cohort(train_all):
     state, info, _ = rounds("lp_proj", cohort_size=1, **LP, train_all=train_all)
     assert info["cohort"].shape == (3, 1)
     start = tiny().model.init(jax.random.key(3))
-    moved = abs(state.clients[0][0] - start[0][0][None]).max((1, 2)) > 0
+    moved = abs(state.clients[0][0] - start[0][0][None]).max((1, 2)) > ROUNDING
     assert set(np.flatnonzero(moved)) == (set(range(6)) if train_all else set(info["cohort"].ravel().tolist()))
 
 
@@ -379,7 +381,7 @@ def test_identical_clients_have_identical_models(x64, name, hparams):
 @pytest.mark.parametrize("damped", [False, True])
 def test_lp_proj_stays_put_at_rate_zero(damped):
     state, *_ = rounds("lp_proj", rate=0.0, **LP, damped=damped)
-    equal(state.clients, tree.repeat(tiny().model.init(jax.random.key(3)), 6))
+    close(state.clients, tree.repeat(tiny().model.init(jax.random.key(3)), 6), ROUNDING)
     equal(state.server.shared.params, np.zeros(4))
 
 
