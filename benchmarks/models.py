@@ -8,8 +8,6 @@ would take at this machine's best GEMM rate, over the time it took; convolutions
 Winograd's method may pass 1. --trace=FOLDER instead traces our round and shows its operations. --out: a JSON file.
 """
 
-import functools
-import time
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +18,7 @@ from absl import flags
 import fedeba_jax
 from benchmarks.peers.protocol import Data, Spec
 from benchmarks.tools import flops, limit, measure, tracing, worker
-from benchmarks.tools.work import Compiled, Round, federation_of, placement, several_rounds
+from benchmarks.tools.work import Round, compile_made, federation_of
 from experiments.command import cli
 from experiments.execution import session
 from fedeba_jax import client_map as maps
@@ -95,27 +93,6 @@ def make_round(name: str, work: Work) -> Round:
     return Round(function, init, model, algorithm, sizes, 1, ())
 
 
-def compile_round(made: Round, data: Data) -> Compiled:
-    """Any number of rounds as one program, its data and first state in place."""
-    place = placement("auto")
-    federation = federation_of(data, place)
-    state = jax.device_put(made.init(), place)
-    program = jax.jit(functools.partial(several_rounds, made), donate_argnums=1, out_shardings=place)
-    begun = time.perf_counter()
-    compiled = program.lower(federation, state, np.int32(0), np.int32(1)).compile()
-    seconds = time.perf_counter() - begun
-    done = 0
-
-    def run(count: int) -> float:
-        nonlocal state, done
-        begun = time.perf_counter()
-        state, _ = jax.block_until_ready(compiled(federation, state, np.int32(done), np.int32(count)))
-        done += count
-        return time.perf_counter() - begun
-
-    return Compiled(run, seconds, compiled.memory_analysis().temp_size_in_bytes, lambda: state, compiled.as_text)
-
-
 def operations(made: Round, data: Data) -> float:
     """Of a round, counted with plain convolutions."""
     arguments = jax.eval_shape(lambda: (federation_of(data, None), made.init(), np.int32(0)))
@@ -126,7 +103,7 @@ def measure_model(name: str, work: Work) -> tuple[list[dict[str, Any]], dict[str
     """A row a contestant, and the ratios of PyTorch's settings and of its best."""
     data = random_data(work)
     made = make_round(name, work)
-    ours = compile_round(made, data)
+    ours = compile_made(made, data, "auto")
     needed = operations(made, data)
     mean, std = NORMALIZATION.get(work.dataset, IDENTITY)
     with worker.save(data) as folder:
@@ -171,7 +148,7 @@ def cells(row: dict[str, Any], ratios: dict[str, measure.Ratio]) -> list[str]:
 
 def show_trace(name: str, work: Work, folder: str) -> None:
     """Trace our round, and print its operations by time."""
-    traced = tracing.trace(compile_round(make_round(name, work), random_data(work)), tracing.Path(folder) / name)
+    traced = tracing.trace(compile_made(make_round(name, work), random_data(work), "auto"), tracing.Path(folder) / name)
     busy = sum(operation.seconds for operation in traced)
     print(f"{name}; trace: {folder}/{name} (open it with xprof, or ui.perfetto.dev)")
     shown = [

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.peers import torch_models
 from benchmarks.peers.protocol import Data, Peer, Spec, normalised, serve
-from benchmarks.peers.torch_loop import as_images, batches
+from benchmarks.peers.torch_loop import as_images, batches, runner
 
 NETS: dict[str, Callable[[int, int], nn.Module]] = {  # (channels, classes) -> network
     "resnet18": torch_models.resnet18,
@@ -66,19 +66,13 @@ def fedavg_round(task: Task, client_ids: list[int], generator: torch.Generator) 
 def make(spec: Spec, data: Data) -> Peer:
     torch.set_num_threads(spec.setting["threads"])
     task = make_task(spec, data)
-    generator = torch.Generator().manual_seed(1)
-
-    def run(count: int) -> None:
-        for _ in range(count):
-            ids = torch.randperm(len(data.index), generator=generator)[: spec.cohort]
-            fedavg_round(task, ids.tolist(), generator)
 
     def predict(x: np.ndarray) -> np.ndarray:
         given = torch.from_numpy(np.asarray(x, np.int64) if x.ndim == 2 else normalised(x, spec))
         with torch.no_grad():
             return task.net(given if x.ndim == 2 else as_images(given)).argmax(-1).numpy()
 
-    return Peer(run, predict, ["torch"])
+    return Peer(runner(task, fedavg_round), predict, ["torch"])
 
 
 if __name__ == "__main__":

@@ -166,14 +166,19 @@ def make(spec: Spec, data: Data, one_round: Callable[..., None] | None = None) -
     one_round = one_round or ROUNDS[spec.algorithm]
     torch.set_num_threads(spec.setting["threads"])
     task = make_task(spec, data)
+    return Peer(runner(task, one_round), lambda images: predict(task, images), ["torch"])
+
+
+def runner(task: Any, one_round: Callable[..., None]) -> Callable[[int], None]:
+    """(count) -> so many rounds, each with a cohort drawn at random."""
     generator = torch.Generator().manual_seed(1)
 
     def run(count: int) -> None:
         for _ in range(count):
-            ids = torch.randperm(len(data.index), generator=generator)[: spec.cohort]
+            ids = torch.randperm(len(task.index), generator=generator)[: task.spec.cohort]
             one_round(task, ids.tolist(), generator)
 
-    return Peer(run, lambda images: predict(task, images), ["torch"])
+    return run
 
 
 if __name__ == "__main__":

@@ -152,9 +152,13 @@ def several_rounds(made: Round, federation: Federation, state: State, first: Any
 
 
 def compile_round(work: Work, data: Data) -> Compiled:
-    """Any number of rounds as one program, its data and first state in place."""
-    place = placement(work.client_map)
-    made = make_round(work)
+    """Any number of rounds of the work as one program."""
+    return compile_made(make_round(work), data, work.client_map)
+
+
+def compile_made(made: Round, data: Data, client_map: str) -> Compiled:
+    """Any number of these rounds as one program, its data and first state in place."""
+    place = placement(client_map)
     federation = federation_of(data, place)
     state = jax.device_put(made.init(), place)
 

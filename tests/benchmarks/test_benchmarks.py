@@ -14,19 +14,14 @@ from benchmarks.peers import protocol
 from benchmarks.tools import flops, limit, measure, worker
 from benchmarks.tools.work import Work, compile_round, random_data
 from experiments.command import cli
-from experiments.execution import session
 
 TINY = {"cohort": 2, "steps": 1, "batch": 5, "clients": 4}
 
 
 @pytest.fixture(autouse=True)
-def short_runs(monkeypatch):
-    """One turn of one unit, small matrices, and the suite's devices."""
-    flags.FLAGS(["test"])
-    monkeypatch.setattr(measure, "PAUSE", 0)
-    monkeypatch.setattr(limit, "SIZE", 64)
-    monkeypatch.setattr(session, "set_up", lambda: None)
-    with flagsaver.flagsaver(repeats=1, seconds=0.0, models=["mlp"], peers=["none"]):
+def mlp_alone(short_measurements):
+    """Without the CNN and without other libraries."""
+    with flagsaver.flagsaver(models=["mlp"], peers=["none"]):
         yield
 
 

@@ -3,33 +3,22 @@
 import jax
 import numpy as np
 import pytest
-from absl import flags
 from absl.testing import flagsaver
 
 from benchmarks import models
 from benchmarks.peers.protocol import Spec
-from benchmarks.tools import limit, measure
-from experiments.execution import session
+from benchmarks.tools.work import compile_made
 
 FEATURES = models.Work((6,), 3, "none", batch=4, steps=2)
 TOKENS = models.Work((5,), 7, "none", batch=2, steps=2)
 
-
-@pytest.fixture(autouse=True)
-def short_runs(monkeypatch):
-    """One turn of one unit, small matrices, and the suite's devices."""
-    flags.FLAGS(["test"])
-    monkeypatch.setattr(measure, "PAUSE", 0)
-    monkeypatch.setattr(limit, "SIZE", 64)
-    monkeypatch.setattr(session, "set_up", lambda: None)
-    with flagsaver.flagsaver(repeats=1, seconds=0.0):
-        yield
+pytestmark = pytest.mark.usefixtures("short_measurements")
 
 
 def test_rounds_move_the_model_and_are_timed():
     data = models.random_data(TOKENS)
     assert (data.x.shape, data.y.shape, data.index.shape) == ((8, 5), (8, 5), (2, 4))
-    compiled = models.compile_round(models.make_round("lstm_chars", TOKENS), data)
+    compiled = compile_made(models.make_round("lstm_chars", TOKENS), data, "auto")
     before = jax.device_get(compiled.state().server.params)
     assert compiled.run(1) > 0
     after = jax.device_get(compiled.state().server.params)

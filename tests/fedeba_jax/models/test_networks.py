@@ -10,11 +10,7 @@ from fedeba_jax.client_map import by_name
 from fedeba_jax.models import MODELS, NORMALIZATION, OF_TOKENS, accelerator_map, cnn, make_model, mlp
 from fedeba_jax.models.normalization import Normalization
 
-
-@pytest.fixture(autouse=True)
-def _float64():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def close(got, want):

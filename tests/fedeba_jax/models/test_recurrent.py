@@ -12,10 +12,7 @@ from fedeba_jax.models.recurrent import recur
 L, B, H, VOCABULARY = 4, 3, 5, 11
 
 
-@pytest.fixture(autouse=True)
-def _float64():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def close(got, want):
