@@ -1,4 +1,4 @@
-"""Devices, the compilation cache, and client and run maps by name.
+"""Devices, the compilation cache, and the memory that is free.
 
 On a CPU each core becomes a device, so that clients (or runs) can be sharded over cores.
 """
