@@ -78,11 +78,16 @@ class Blocks(NamedTuple):
     batch: Callable[[Any], Batch]  # the number of a block -> its examples
 
 
+def even_blocks(count: int, most: int) -> tuple[int, int]:
+    """How many blocks of at most so many examples there are, and how many examples each has."""
+    blocks = max(1, math.ceil(count / most))
+    return blocks, math.ceil(count / blocks)
+
+
 def blocks_of(client: Client, most: int) -> Blocks:
     """The client's data in blocks of at most so many examples."""
     num_examples, capacity = client.data.num_examples, client.data.capacity
-    blocks = math.ceil(capacity / most)
-    size = math.ceil(capacity / blocks)
+    blocks, size = even_blocks(capacity, most)
 
     def batch(b: Any) -> Batch:
         position = b * size + jnp.arange(size)

@@ -3,13 +3,13 @@
 A model that is not finite predicts nothing, though the largest of its NaNs has an index: its scores are NaN.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
+from fedeba_jax.batching import even_blocks
 from fedeba_jax.client_map import in_turn
 from fedeba_jax.examples import Examples, counting, cross_entropies, take
 from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, HeldOut, Params, Personalize, State
@@ -60,8 +60,7 @@ def judge(
 ) -> Judgement:
     """What one model makes of these examples [E], a block at a time on each device."""
     count = example.shape[0]
-    blocks = max(1, math.ceil(count / block))
-    size = math.ceil(count / blocks)
+    blocks, size = even_blocks(count, block)
     padded = jnp.concatenate([example, jnp.zeros((blocks * size - count,), example.dtype)])
 
     def one(rows: jax.Array, params: Params, x: Examples, y: jax.Array) -> Judgement:

@@ -5,7 +5,6 @@ as the disk: a chunk gets the examples of the clients that it will ask, gathered
 evaluations pass over the test examples slice by slice.
 """
 
-import math
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -17,6 +16,7 @@ import fedeba_jax
 from experiments.execution.program import Data, Evaluation, Program, Runs
 from fedeba_jax import client_map as maps
 from fedeba_jax import tree
+from fedeba_jax.batching import even_blocks
 from fedeba_jax.data.dealing import Owned, Pool, Pools, Tables
 from fedeba_jax.data.hosting import Stored, most_examples, part
 from fedeba_jax.evaluate import BLOCK, Scores, by_client
@@ -101,7 +101,7 @@ class Hosted:
 
     def _score(self, runs: Runs, state: State, pool: Pool, owned: Owned, labels: Any) -> dict[str, Scores]:
         examples = owned.example.shape[1]
-        block = math.ceil(examples / max(1, math.ceil(examples / BLOCK)))  # as an evaluation of all at once has it
+        _, block = even_blocks(examples, BLOCK)  # as an evaluation of all at once has it
         judge = self._judge.setdefault(block, self._program.judge(block))
         slices = [judge(runs, state, held) for held in self._slices(pool, owned, labels, SLICE * block)]
         each = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1)[:, :examples], *slices)
