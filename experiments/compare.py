@@ -2,7 +2,8 @@
 
     python -m experiments.compare --task=fashion_mnist_mini_mlp --rounds=200 --seeds=0,1 --out=runs/compare
 
---algorithm names some of them. compare.md in --out holds the table; a method that diverges has a row that says so.
+--algorithm names some of them; all flags of a task work. compare.md in --out holds the table; a method that diverges
+has a row that says so.
 Stopped, it is resumed by the same command; --overwrite trains anew.
 """
 
@@ -12,14 +13,14 @@ from absl import flags
 
 from experiments.command import cli, grids
 from experiments.command import flags as common_flags
+from experiments.command.tasks import FIELDS
 from experiments.execution import session
 from experiments.execution.progress import Progress
 from experiments.reporting import loading, summary, tables
 from fedeba_jax import ALGORITHMS
 
 FLAGS = flags.FLAGS
-for _flag in ("algorithm", "task", "seeds", "rounds", "out", "overwrite", "data_dir"):
-    flags.declare_key_flag(_flag)
+common_flags.declare("algorithm", "task", *FIELDS, "data", "data_dir", "seeds", "out", *common_flags.EXECUTION)
 
 DEFAULTS = {
     "algorithm": ",".join(ALGORITHMS),
@@ -34,7 +35,12 @@ KEYS = ("mean", "variance", "worst5", "best5", "bytes", "rounds_per_second")
 def main() -> None:
     session.set_up()
     asked = grids.make(
-        FLAGS.algorithm, [{}], task_name=FLAGS.task, changes=common_flags.changes(), seeds=common_flags.seeds()
+        FLAGS.algorithm,
+        [{}],
+        task_name=FLAGS.task,
+        changes=common_flags.changes(),
+        seeds=common_flags.seeds(),
+        most=FLAGS.max_runs,
     )
     out = Path(FLAGS.out)
     session.run(asked, out, Progress(), only_these=True)

@@ -15,8 +15,7 @@ from experiments.reporting import loading, pictures, summary, tables
 from fedeba_jax.metrics import SHOWN
 
 FLAGS = flags.FLAGS
-for _flag in ("algorithm", "seeds", "rounds", "out", "overwrite"):
-    flags.declare_key_flag(_flag)
+common_flags.declare("algorithm", "seeds", "rounds", "out", *common_flags.EXECUTION)
 
 TASK = "fashion_mnist_mini_mlp"
 DEFAULTS = {"algorithm": "fedavg,fedeba_plus,prac_fedeba_plus", "seeds": "0,1", "out": "runs/demo"}
@@ -25,19 +24,20 @@ DEFAULTS = {"algorithm": "fedavg,fedeba_plus,prac_fedeba_plus", "seeds": "0,1", 
 def main() -> None:
     session.set_up()
     changes = {} if FLAGS.rounds is None else {"rounds": FLAGS.rounds}
-    asked = grids.make(FLAGS.algorithm, [{}], task_name=TASK, changes=changes, seeds=common_flags.seeds())
-    task, out, seeds = asked[0].task, Path(FLAGS.out), ", ".join(FLAGS.seeds)
+    seeds, most = common_flags.seeds(), FLAGS.max_runs
+    asked = grids.make(FLAGS.algorithm, [{}], task_name=TASK, changes=changes, seeds=seeds, most=most)
+    task, out, named = asked[0].task, Path(FLAGS.out), ", ".join(FLAGS.seeds)
     print(
         f"{task.dataset}: {task.clients} clients with {task.shards_per_client} label shards each, "
-        f"{task.cohort_size} sampled in each round, {task.rounds} rounds, seeds {seeds}"
+        f"{task.cohort_size} sampled in each round, {task.rounds} rounds, seeds {named}"
     )
     session.run(asked, out, Progress(), only_these=True)
     summary.write(out)
     settings = loading.group(loading.load([out]), model=None)
     averaged = summary.most_averaged(settings)
-    title = f"{TASK}, seeds {seeds}: mean of the last {averaged} evaluations; lower variance is fairer"
+    title = f"{TASK}, seeds {named}: mean of the last {averaged} evaluations; lower variance is fairer"
     tables.show(tables.build(settings, title, model=None, keys=SHOWN))
-    pictures.write_overview(settings, f"{TASK}, test data, seeds {seeds}", out / "demo.png")
+    pictures.write_overview(settings, f"{TASK}, test data, seeds {named}", out / "demo.png")
 
 
 if __name__ == "__main__":

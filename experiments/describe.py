@@ -18,8 +18,7 @@ from experiments.command.tasks import FIELDS
 from experiments.reporting import holdings
 
 FLAGS = flags.FLAGS
-for _flag in ("task", "data", "data_dir", "seeds", "data_seed", "validation", "plot", "out", *FIELDS):
-    flags.declare_key_flag(_flag)
+common_flags.declare("task", *FIELDS, "data", "data_dir", "seeds", "data_seed", "validation", "plot", "out")
 
 
 def runs() -> list[Run]:

@@ -7,13 +7,12 @@ Needs no root. A second run only checks the cache.
 from absl import flags
 
 from experiments.command import cli
-from experiments.command import flags as common_flags  # noqa: F401  (defines the flags)
+from experiments.command import flags as common_flags
 from fedeba_jax.data import sources
 from fedeba_jax.data.sources.registry import data_folder
 
 FLAGS = flags.FLAGS
-for _flag in ("dataset", "data_dir"):
-    flags.declare_key_flag(_flag)
+common_flags.declare("dataset", "data_dir")
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ flags.DEFINE_integer("random", 0, "If not 0: so many random points of the grid, 
 flags.DEFINE_integer("random_seed", 0, "Seed of --random.")
 flags.DEFINE_integer("batch_runs", 0, "Runs at once; 0 chooses by the cores, or by an accelerator's memory.")
 flags.DEFINE_bool("dry_run", False, "Show the plan, with the time of a first chunk and the memory, and stop.")
-flags.adopt_module_key_flags(common_flags)
+common_flags.declare(*common_flags.TRAINING, "select_on", "metric")
 VALIDATION = 0.1  # the default fraction: the best point is not chosen on test data
 
 
@@ -48,9 +48,10 @@ def runs() -> list[Run]:
     if FLAGS.point:
         assignments = grids.listed(FLAGS.point)
     elif FLAGS.random:
-        assignments = grids.sampled(axes, FLAGS.random, FLAGS.random_seed)
+        random_seed = common_flags.seed("random_seed", FLAGS.random_seed)
+        assignments = grids.sampled(axes, FLAGS.random, random_seed, FLAGS.max_runs)
     else:
-        assignments = grids.grid(axes)
+        assignments = grids.grid(axes, FLAGS.max_runs)
     return grids.make(
         FLAGS.algorithm,
         assignments,
@@ -58,6 +59,7 @@ def runs() -> list[Run]:
         changes=common_flags.changes(),
         seeds=common_flags.seeds(),
         flag="--point" if FLAGS.point else "--grid",
+        most=FLAGS.max_runs,
         **others,
     )
 

@@ -15,7 +15,8 @@ from absl import flags
 from experiments.command import cli, grids, hparams, listing
 from experiments.command import flags as common_flags
 from experiments.command.runs import Run
-from experiments.command.tasks import OPTIONS, TASKS
+from experiments.command.tasks import OPTIONS, SGD, TASKS
+from experiments.command.values import Call, short
 from experiments.execution import session
 from experiments.execution.progress import Progress
 from experiments.reporting import pictures, summary
@@ -25,7 +26,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("hparams", "", "Hyper-parameters of the algorithm, as tau=0.1,alpha=0.9; --list shows them.")
 flags.DEFINE_integer("seed", None, "One seed; the same as --seeds with one entry.")
 flags.DEFINE_bool("list", False, "Show algorithms, tasks, models and data sets, and stop.")
-flags.adopt_module_key_flags(common_flags)
+common_flags.declare(*common_flags.TRAINING, "plot")
 VALIDATION = 0.0  # the default fraction
 
 
@@ -34,7 +35,7 @@ def runs() -> list[Run]:
     if FLAGS.seed is not None and FLAGS["seeds"].present:
         raise ValueError("--seed and --seeds are both given; give one of them")
     if FLAGS.seed is not None:
-        FLAGS["seeds"].value = [str(FLAGS.seed)]
+        FLAGS["seeds"].value = [str(common_flags.seed("seed", FLAGS.seed))]
     if len(FLAGS.algorithm) != 1:
         raise ValueError(f"--algorithm={','.join(FLAGS.algorithm)} names {len(FLAGS.algorithm)}; train takes one")
     given = hparams.pairs(FLAGS.hparams)
@@ -46,6 +47,7 @@ def runs() -> list[Run]:
         changes=common_flags.changes(),
         seeds=common_flags.seeds(),
         flag="--hparams",
+        most=FLAGS.max_runs,
         **common_flags.others(VALIDATION),
     )
 
@@ -84,11 +86,22 @@ def folder(run: Run) -> str:
 def divergence(run: Run, setting: Setting) -> str:
     """What diverged, when, and what to turn."""
     where = ", ".join(f"seed {seed} in round {round_}" for seed, round_ in setting.diverged.items())
-    scale = run.hparams.get("fair_scale")
-    remedy = f"lower --lr={run.task.lr:g}"
-    if scale is not None:
-        remedy = f"lower fair_scale={scale:g} (fair_scale=none is 1/K, the stable reading), alpha or --lr"
-    return f"diverged ({where}): the model is not finite; {remedy}"
+    return f"diverged ({where}): the model is not finite; lower {', or '.join(causes(run))}"
+
+
+def causes(run: Run) -> list[str]:
+    """What may be too large, the most likely first: a server of its own, what exceeds its default, noise, the rate."""
+    task, found = run.task, []
+    if task.server != SGD:
+        found.append(f"--server={task.server}")
+    for name, h in hparams.known(run.algorithm).items():
+        value, usual = run.hparams[name], h.default or 0.0
+        if h.traced and (isinstance(value, Call) or (value is not None and abs(value) > abs(usual))):
+            stable = " (fair_scale=none is 1/K, the stable reading)" if name == "fair_scale" else ""
+            found.append(f"{name}={short(value)}{stable}")
+    if task.privacy.arguments.get("sigma"):
+        found.append(f"the noise of --privacy={task.privacy}")
+    return [*found, f"--lr={task.lr:g}"]
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ class Bounds(NamedTuple):
     low: float
     high: float = math.inf
     open: bool = False  # whether `low` itself is excluded
+    unlimited: bool = False  # whether infinity is a value too: a clip that clips nothing
 
     def __contains__(self, value: object) -> bool:
         if not isinstance(value, int | float):
@@ -45,6 +46,8 @@ NonNegative = Annotated[Scalar, Bounds(0)]
 Fraction = Annotated[Scalar, Bounds(0, 1)]
 Degrees = Annotated[Scalar, Bounds(0, 180)]
 Temperature = Annotated[Scalar, Bounds(0, open=True), "temperature"]  # or a rule, `weights.solve`
+INT32 = Bounds(-(2**31), 2**31 - 1)
+"""Whole numbers that programs can hold."""
 Natural = Annotated[int, Bounds(0)]
 Count = Annotated[int, Bounds(1)]  # static, as Natural
 
@@ -105,30 +108,43 @@ def check_values(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> N
 
 
 def check_value(owner: str, h: Hyperparameter, value: Any) -> None:
-    """An error for a number that a hyper-parameter of this owner cannot have; tracers, schedules and rules pass.
-
-    A number counts as the program takes it: in float32, 1e-50 is 0 and 1e50 is infinite.
-    """
+    """An error for a number that a hyper-parameter of this owner cannot have; tracers, schedules and rules pass."""
     is_rule = h.rule is not None and hasattr(value, h.rule)
     if isinstance(value, jax.core.Tracer) or callable(value) or is_rule or (value is None and h.optional):
         return
-    inside = "" if h.bounds is None else f" {h.bounds}"
-    kinds: dict[Any, tuple[bool, str]] = {
-        bool: (isinstance(value, bool | np.bool_), "True or False"),
-        int: (is_whole(value) and (h.bounds is None or int(value) in h.bounds), f"a whole number{inside}"),
-        float: (is_finite(value, h.bounds), f"a finite number{inside}"),
-    }
-    valid, wanted = kinds.get(h.kind, (True, ""))
-    if not valid:
-        raise ValueError(f"{owner}: {h.name}={shown(value)} is not valid; give {wanted}")
+    if not is_valid(h, value):
+        wanted = {bool: "True or False", int: "a whole number"}.get(h.kind, "a finite number")
+        inside = "" if h.bounds is None else f" {h.bounds}"
+        raise ValueError(f"{owner}: {h.name}={shown(value)}{caveat(h, value)} is not valid; give {wanted}{inside}")
+
+
+def is_valid(h: Hyperparameter, value: Any) -> bool:
+    """Whether a concrete value is of the parameter's kind and within its bounds.
+
+    A number counts as the program takes it: in float32, 1e-50 is 0 and 1e50 is infinite.
+    """
+    if h.kind is bool:
+        return isinstance(value, bool | np.bool_)
+    if h.kind is int:
+        return is_whole(value) and int(value) in INT32 and (h.bounds is None or int(value) in h.bounds)
+    return h.kind is not float or is_finite(value, h.bounds)
 
 
 def is_finite(value: Any, bounds: Bounds | None = None) -> bool:
-    """Whether a value is one concrete number, finite and within the bounds as programs take it."""
+    """Whether a value is one concrete number, finite (or unlimited) and within the bounds as programs take it."""
     if not is_number(value):
         return False
-    taken = as_taken(value)
-    return math.isfinite(taken) and (bounds is None or taken in bounds)
+    taken, unlimited = as_taken(value), bounds is not None and bounds.unlimited and value == math.inf
+    return (math.isfinite(taken) or unlimited) and (bounds is None or taken in bounds)
+
+
+def caveat(h: Hyperparameter, value: Any) -> str:
+    """Why a number that looks valid is not: programs cannot hold it. "" for all others."""
+    if h.kind is int and is_whole(value):
+        return "" if int(value) in INT32 else " (beyond int32)"
+    if h.kind is not float or not is_number(value) or not value:
+        return ""
+    return {math.inf: " (not finite in programs)", 0.0: " (0 in programs)"}.get(abs(as_taken(value)), "")
 
 
 def shown(value: Any) -> str:

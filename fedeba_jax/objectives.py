@@ -10,7 +10,7 @@ import optax
 
 from fedeba_jax.augment import Views, batch_view
 from fedeba_jax.examples import counting, cross_entropies
-from fedeba_jax.hyperparameters import Fraction, NonNegative, Positive, check
+from fedeba_jax.hyperparameters import Fraction, NonNegative, Positive, check, checked
 from fedeba_jax.types import Batch, Key, Model, Objective, Params, Scalar
 
 Mode = Literal["paper", "reference"]
@@ -33,6 +33,7 @@ def cross_entropy(model: Model) -> Objective:
     return objective
 
 
+@checked
 def lsr(
     model: Model,
     rounds: int,
@@ -70,6 +71,8 @@ def lsr(
         entropy = 0.6
 
     def objective(params: Params, batch: Batch, key: Key, round_: jax.Array, train: bool) -> jax.Array:
+        if batch.y.ndim > 1:
+            raise ValueError("objective=lsr takes one label for each example, and these have sequences of targets")
         mix_key, view_key = jax.random.split(key if train else jax.random.key(0))
         mix = jax.random.uniform(mix_key) if train else 0.5
         view = batch_view(view_key, batch.x, views, per_batch)

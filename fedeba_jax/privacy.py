@@ -23,14 +23,15 @@ import optax
 
 from fedeba_jax import tree
 from fedeba_jax.batching import gather
-from fedeba_jax.hyperparameters import Bounds, NonNegative, Positive
+from fedeba_jax.hyperparameters import Bounds, NonNegative, checked
 from fedeba_jax.types import Batch, Client, Key, Params, Scalar
 from fedeba_jax.weights import Solved, entropy_cap
 
 KEY = 3 * 2**30
 """Folded into a client's key, and the server's, for what privacy draws."""
 
-Cap = Annotated[Scalar, Bounds(1)]
+Clip = Annotated[Scalar, Bounds(0, open=True, unlimited=True)]
+Cap = Annotated[Scalar, Bounds(1, unlimited=True)]
 Delta = Annotated[Scalar, Bounds(0, 1, open=True)]
 
 
@@ -184,7 +185,8 @@ def none() -> Privacy:
     return Privacy()
 
 
-def paper(sigma: NonNegative, clip: Positive = 1.0) -> Privacy:
+@checked
+def paper(sigma: NonNegative, clip: Clip = 1.0) -> Privacy:
     """z min(1, C/|z|) + N(0, (sigma C / L)^2): g~ with the gate open, the averaged first step with it closed.
 
     Notes:
@@ -205,7 +207,8 @@ def paper(sigma: NonNegative, clip: Positive = 1.0) -> Privacy:
     return Privacy("paper", server=lambda server: server._replace(publish=publish))
 
 
-def example(sigma: NonNegative, clip: Positive = 1.0, delta: Delta = 1e-5) -> Privacy:
+@checked
+def example(sigma: NonNegative, clip: Clip = 1.0, delta: Delta = 1e-5) -> Privacy:
     """A local step descends (sum_j clip(grad_j, C) + N(0, (sigma C)^2)) / L, j over a Poisson sample of rate L/N_i.
 
     Args:
@@ -217,10 +220,11 @@ def example(sigma: NonNegative, clip: Positive = 1.0, delta: Delta = 1e-5) -> Pr
     return Privacy("example", local=_with(per_example=PerExample(sigma, clip)))
 
 
+@checked
 def client(
     sigma: NonNegative,
-    clip: Positive = 1.0,
-    loss_clip: Positive = 2.3,
+    clip: Clip = 1.0,
+    loss_clip: Clip = 2.3,
     weight_cap: Cap = 2.0,
     delta: Delta = 1e-3,
 ) -> Privacy:

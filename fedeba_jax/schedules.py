@@ -1,13 +1,26 @@
 """Values that change by round. Rounds count from 0."""
 
-from collections.abc import Callable
-from typing import Any, Literal, cast, get_args
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from fedeba_jax.hyperparameters import NonNegative, Positive, check
+from fedeba_jax.hyperparameters import (
+    Bounds,
+    Count,
+    Natural,
+    NonNegative,
+    Positive,
+    check,
+    check_values,
+    checked,
+    is_finite,
+    is_whole,
+)
 from fedeba_jax.types import Algorithm, Info, Scalar, Schedule
 
 Shape = Literal["linear", "concave", "convex"]
@@ -21,11 +34,13 @@ def as_schedule(value: Scalar | Schedule) -> Schedule:
     return cast(Schedule, value) if callable(value) else lambda round_: jnp.asarray(value)
 
 
+@checked
 def decay(initial: Scalar, factor: Positive = 1.0) -> Schedule:
     """initial * factor^round: the learning rate of the paper's runs (0.999 per round)."""
     return lambda round_: jnp.asarray(initial) * jnp.asarray(factor) ** round_
 
 
+@checked
 def anneal(initial: Positive, kappa: NonNegative, shape: Shape = "linear", minimum: NonNegative = 1e-3) -> Schedule:
     """tau_t = max(minimum, tau_0 / (1 + kappa (t - 1))^s), t = 1, 2, ... (paper, appendix).
 
@@ -63,11 +78,56 @@ def scheduled(make: Callable[..., Algorithm], **hparams: Any) -> Algorithm:
     return first._replace(update=update)
 
 
+Factor = Annotated[float, Bounds(0, open=True)]
+TYPES: dict[str, Any] = {"transition_begin": Natural, "decay_rate": Factor, "power": Factor, "exponent": Factor}
+"""Of parameters of optax; those that count steps are `Count`. Outside of these types a schedule never changes."""
+
+
+def from_optax(make: Callable[..., Schedule]) -> Callable[..., Schedule]:
+    """An optax schedule that refuses what would be no schedule: 0 steps, a rate of 0, no pieces."""
+
+    def typed(parameter: inspect.Parameter) -> inspect.Parameter:
+        kind = Count if parameter.name.endswith("_steps") else TYPES.get(parameter.name)
+        return parameter.replace(annotation=kind) if kind else parameter
+
+    signature = inspect.signature(make)
+    signature = signature.replace(parameters=[typed(p) for p in signature.parameters.values()])
+
+    @functools.wraps(make)
+    def schedule(*args: Any, **kwargs: Any) -> Schedule:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        check_values(schedule, given.arguments)
+        if "boundaries_and_scales" in given.arguments:
+            _check_pieces(make.__name__, given.arguments["boundaries_and_scales"])
+        if "cosine_kwargs" in given.arguments:
+            _check_cycles(make.__name__, given.arguments["cosine_kwargs"])
+        return make(*given.args, **given.kwargs)
+
+    schedule.__signature__ = signature  # type: ignore[attr-defined]
+    return schedule
+
+
+def _check_pieces(owner: str, pieces: Any) -> None:
+    """An error unless there are pieces, {ROUND: FACTOR, ...}."""
+    valid = isinstance(pieces, Mapping) and bool(pieces)
+    if not valid or not all(is_whole(r) and r >= 1 and is_finite(f, Bounds(0)) for r, f in pieces.items()):
+        raise ValueError(f"{owner}: boundaries_and_scales={pieces} has no pieces; give {{ROUND: FACTOR, ...}}")
+
+
+def _check_cycles(owner: str, cycles: Any) -> None:
+    """An error unless there are cycles, each the arguments of a warmup_cosine_decay_schedule."""
+    if not isinstance(cycles, list | tuple) or not cycles or not all(isinstance(cycle, Mapping) for cycle in cycles):
+        raise ValueError(f"{owner}: cosine_kwargs={cycles} has no cycles; give a list of dicts of arguments")
+    for cycle in cycles:
+        SCHEDULES["warmup_cosine_decay_schedule"](**cycle)
+
+
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "anneal": anneal,
     "decay": decay,
     **{
-        name: getattr(optax, name)
+        name: from_optax(getattr(optax, name))
         for name in (
             "linear_schedule", "polynomial_schedule", "exponential_decay", "cosine_decay_schedule",
             "piecewise_constant_schedule", "piecewise_interpolate_schedule", "warmup_constant_schedule",

@@ -11,7 +11,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from fedeba_jax.hyperparameters import Positive
+from fedeba_jax.hyperparameters import Positive, check, checked
 from fedeba_jax.solvers import entropy_temperature
 from fedeba_jax.types import Scalar
 
@@ -42,14 +42,21 @@ class Solved(NamedTuple):
         return entropy_temperature(losses, targets[self.of](), prior)
 
 
-def solve(target: Positive, of: Literal["mean", "quantile"] = "mean") -> Solved:
+Of = Literal["mean", "quantile"]
+
+
+@checked
+def solve(target: Positive, of: Of = "mean") -> Solved:
     """tau by the paper's own constraint, sum_i p_i F_i = f~, anew for each vector of losses.
 
     Args:
-      target: f~: this factor times the mean loss (under the prior), or this quantile of the losses.
+      target: f~: this factor times the mean loss (under the prior), or this quantile of the losses, at most 1.
       of: which of the two. A target at or below the mean loss gives FedAvg's weights, one that no mixture
         reaches the worst client alone.
     """
+    check("of", of, Of)
+    if of == "quantile" and not isinstance(target, jax.core.Tracer) and target > 1:
+        raise ValueError(f"solve: target={target} is no quantile; give a number in (0, 1], or of=mean")
     return Solved(target, of)
 
 

@@ -5,8 +5,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.command.values import Call, Traced, text
-from fedeba_jax.hyperparameters import Hyperparameter, hyperparameters
+from experiments.command.values import Call, Traced, shown, text
+from fedeba_jax.hyperparameters import Hyperparameter, caveat, hyperparameters, is_valid
 
 Table = Mapping[str, Callable[..., Any]]
 _OPEN, _CLOSE = "([{", ")]}"
@@ -32,11 +32,12 @@ def is_call(written: str) -> bool:
 def parse(table: Table, written: str, place: str) -> Call:
     """A text as a call of one of the table's functions; errors begin with the place, as --hparams: tau."""
     name, parenthesis, inside = written.strip().partition("(")
-    name = name.strip()
+    name, place = name.strip(), f"{place}={shown(written)}"
     if name not in table or bool(parenthesis) != written.strip().endswith(")"):
-        raise ValueError(f"{place}={written} is not known; give {describe_all(table)}")
+        raise ValueError(f"{place} is not known; give {describe_all(table)}")
     known = hyperparameters(table[name])
-    items = [item for item in split(inside.strip()[:-1]) if item]
+    items = split(inside.strip()[:-1])
+    items = [] if items == [""] else items
     given: dict[str, Any] = {}
     for position, item in enumerate(items):
         key, equals, value = (part.strip() for part in item.partition("="))
@@ -44,11 +45,11 @@ def parse(table: Table, written: str, place: str) -> Call:
             positional = list(known)[position : position + 1]
             key, value = (positional or [""])[0], item
         if key not in known or key in given:
-            raise ValueError(f"{place}={written}: {name} takes no {item!r} there; give {describe(name, known)}")
-        given[key] = read(known[key], value, place=f"{place}={written}", owner=name)
+            raise ValueError(f"{place}: {name} takes no {shown(item)!r} there; give {describe(name, known)}")
+        given[key] = read(known[key], value, place=place, owner=name)
     for key, h in known.items():
         if key not in given and h.required:
-            raise ValueError(f"{place}={written} lacks {key}; give {describe(name, known)}")
+            raise ValueError(f"{place} lacks {key}; give {describe(name, known)}")
     return Call(name, table[name], {key: given.get(key, default(h)) for key, h in known.items()})
 
 
@@ -56,16 +57,13 @@ def read(h: Hyperparameter, written: str, *, place: str, owner: str) -> Any:
     """The value of a parameter from its text, checked against its kind, bounds and choices."""
     if h.optional and written.lower() == "none":
         return None
-    value: Any
     try:
-        value = (
-            _BOOLS[written.lower()] if h.kind is bool else _literal(written) if h.kind is object else h.kind(written)
-        )
-    except (ValueError, KeyError, SyntaxError):
+        value = _of_kind(h.kind, written)
+    except (ValueError, KeyError, SyntaxError, RecursionError, MemoryError):  # Python's errors on deep nesting
         value = None
-    valid = value is not None and (not h.bounds or value in h.bounds) and (not h.choices or value in h.choices)
-    if not valid:
-        raise ValueError(f"{place}: {h.name}={written} is not valid for {owner}; give {describe_one(h)}")
+    if value is None or not is_valid(h, value) or (h.choices and value not in h.choices):
+        told = f"{h.name}={shown(written)}{caveat(h, value)} is not valid for {owner}"
+        raise ValueError(f"{place}: {told}; give {describe_one(h)}")
     return Traced(value) if h.traced else value
 
 
@@ -91,8 +89,12 @@ def describe_all(table: Table) -> str:
     return "one of " + ", ".join(f"{n}({', '.join(hyperparameters(f))})" for n, f in table.items())
 
 
-def _literal(written: str) -> Any:
-    """Of functions that are not ours, whose annotations say little: any Python literal, else a word."""
+def _of_kind(kind: Any, written: str) -> Any:
+    """A text as a value of a kind; of functions that are not ours, which say little: any Python literal, or a word."""
+    if kind is bool:
+        return _BOOLS[written.lower()]
+    if kind is not object:
+        return kind(written)
     try:
         return ast.literal_eval(written)
     except (ValueError, SyntaxError):

@@ -5,6 +5,8 @@ terminated (SIGTERM).
 """
 
 import difflib
+import errno
+import os
 import re
 import signal
 import sys
@@ -14,7 +16,10 @@ from typing import NoReturn
 
 from absl import app, flags, logging
 
+from experiments.command.values import shown
+
 flags.DEFINE_bool("debug", False, "Show tracebacks of errors.")
+SHARED = "experiments.command.flags"  # the module whose flags not every binary takes
 
 
 class Terminated(KeyboardInterrupt):
@@ -30,15 +35,17 @@ def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
 
     With `positional`, main takes the list of arguments that are not flags; otherwise there may be none.
     """
-    app.run(lambda argv: _guarded(main, argv[1:], positional), flags_parser=_parse)
+    app.run(lambda argv: _guarded(main, argv[1:], positional), flags_parser=lambda argv: _parse(argv, main.__module__))
 
 
-def _parse(argv: Sequence[str]) -> list[str]:
+def _parse(argv: Sequence[str], module: str) -> list[str]:
     try:
         check_flagfiles(argv)
-        return flags.FLAGS(list(argv))
+        rest = flags.FLAGS(list(argv))
+        check_effect(module)
+        return rest
     except (flags.Error, ValueError) as error:
-        _fail(str(error).replace("\n", " "), 2)
+        _fail(with_place(str(error), argv), 2)
 
 
 def check_flagfiles(argv: Sequence[str]) -> None:
@@ -48,27 +55,40 @@ def check_flagfiles(argv: Sequence[str]) -> None:
             raise ValueError(f"{place}: {problem}")
 
 
+def check_effect(module: str) -> None:
+    """An error for a shared flag that is given, but that the binary of this module did not declare as its own."""
+    own = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(module)}
+    binary = Path(sys.argv[0]).stem if module == "__main__" else module.rpartition(".")[2]
+    for flag in flags.FLAGS.flags_by_module_dict().get(SHARED, ()):
+        if flag.present and flag.name not in own:
+            others = " or ".join(name for name in ("train", "sweep") if name != binary)
+            raise ValueError(f"--{flag.name} has no effect in {binary}; leave it out, or use {others}")
+
+
 def with_place(message: str, argv: Sequence[str]) -> str:
     """A message about a flag, led by the line of the flag file that gave it, if one did."""
     found = re.search(r"--(\w+)", message)
-    for place, line in _lines(argv) if found else ():
+    flag = found[1] if found else "flagfile"
+    for place, line in _lines(argv) if flag != "flagfile" else ():
         name, _, value = line.removeprefix("--").partition("=")
-        axis = value.partition("=")[0]  # of --grid and --point: what they give values to
-        if found and ((name == found[1] and axis in message) or (name in ("grid", "point") and axis == found[1])):
+        axis = value.partition("=")[0] if name in ("grid", "point") else ""  # what they give values to
+        if (name in (flag, f"no{flag}") and axis in message) or axis == flag:
             return f"{place}: {message}"
     return message
 
 
 def _lines(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The lines of all flag files among the arguments, each with its place."""
-    for argument in argv:
-        name, _, path = argument.partition("=")
-        if name.lstrip("-") != "flagfile":
+    """The lines of all flag files among the arguments, --flagfile=FILE or --flagfile FILE, each with its place."""
+    for argument, following in zip(argv, [*argv[1:], ""], strict=False):
+        name, equals, path = argument.partition("=")
+        if name not in ("--flagfile", "-flagfile"):
             continue
+        path = path if equals else following
         try:
-            lines = Path(path).read_text().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"--flagfile={path} cannot be read ({type(error).__name__}); check its name") from None
+            lines = Path(path).expanduser().read_text().splitlines()
+        except (OSError, ValueError, RuntimeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ValueError(f"--flagfile={shown(path)} cannot be read ({why}); check its name") from None
         yield from ((f"{path}:{number}", line.strip()) for number, line in enumerate(lines, 1))
 
 
@@ -80,12 +100,12 @@ def _wrong(line: str) -> str | None:
     known = name in flags.FLAGS or name.removeprefix("no") in flags.FLAGS
     if not line.startswith("--") or not known:
         close = difflib.get_close_matches(name, list(flags.FLAGS), 1)
-        return f"{line!r} is not a flag; write --NAME=VALUE" + (f" (--{close[0]}?)" if close else "")
+        return f"{shown(line)!r} is not a flag; write --NAME=VALUE" + (f" (--{close[0]}?)" if close else "")
     if equals and name in flags.FLAGS:
         try:
             flags.FLAGS[name].parser.parse(value)
         except (ValueError, TypeError) as error:
-            return f"--{name}={value} is not valid; {error}"
+            return f"--{name}={shown(value)} is not valid; {error}"
     return None
 
 
@@ -96,14 +116,30 @@ def _guarded(main: Callable[..., int | None], arguments: Sequence[str], position
         if arguments and not positional:
             raise ValueError(f"unexpected argument {arguments[0]!r}; flags are written --name=value")
         return (main(list(arguments)) if positional else main()) or 0
-    except (ValueError, RunError, OSError) as error:
+    except (ValueError, RunError, OSError, MemoryError) as error:
         if flags.FLAGS.debug:
             raise
-        usage = isinstance(error, ValueError)
-        _fail(with_place(str(error), sys.argv) if usage else str(error), 2 if usage else 1)
+        _fail(*_told(error))
     except KeyboardInterrupt as stop:
         told = f": {stop}" if str(stop) else ""
         _fail(*((f"terminated{told}", 143) if isinstance(stop, Terminated) else (f"interrupted{told}", 130)))
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """An error as a line and an exit code."""
+    if isinstance(error, ValueError):
+        return with_place(str(error), sys.argv), 2
+    if isinstance(error, MemoryError):
+        return "the memory is full; give fewer clients, smaller batches or fewer runs at once", 1
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error), 1
+    what = f"{error.filename}: " if error.filename else ""
+    if error.errno in FULL:
+        return f"{what}the disk is full; make room, and the same command goes on", 1
+    return f"{what}{os.strerror(error.errno).lower()}; give another path, or mend this one", 2
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _terminate(*_: object) -> None:
@@ -111,5 +147,5 @@ def _terminate(*_: object) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)

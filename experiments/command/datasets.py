@@ -6,6 +6,7 @@ A set is known by its text: runs of the same text share its data.
 """
 
 from experiments.command import calls
+from experiments.command.values import shown
 from fedeba_jax.data import custom, sources
 from fedeba_jax.data.sources import DATASETS, Dataset
 from fedeba_jax.data.synthetic import SYNTHETIC
@@ -30,9 +31,10 @@ def read(text: str) -> str:
     if name in SYNTHETIC:
         return str(calls.parse(SYNTHETIC, text, "--dataset"))
     if name == CUSTOM and (not opened or not text.endswith(")") or text == own("")):
-        raise ValueError(f"--dataset={text} names no file; give --data=FILE.npz, or --data=FOLDER")
+        raise ValueError(f"--dataset={shown(text)} names no file; give --data=FILE.npz, or --data=FOLDER")
     if name != CUSTOM and text not in DATASETS:
-        raise ValueError(f"--dataset={text} is not known; choose one of {', '.join([*DATASETS, *SYNTHETIC, CUSTOM])}")
+        known = ", ".join([*DATASETS, *SYNTHETIC, CUSTOM])
+        raise ValueError(f"--dataset={shown(text)} is not known; choose one of {known}")
     return text
 
 

@@ -1,18 +1,22 @@
 """Flags that binaries share: algorithm, task and its fields, seeds, data, devices, output, choice of the best.
 
-A binary adopts all of them, or declares those it takes as its own, so that --help shows them.
+A binary declares those that have an effect in it as its own: --help shows them, and others are an error (`cli`).
 """
 
+import itertools
 from typing import Any
 
 from absl import flags
 
-from experiments.command import datasets
+from experiments.command import datasets, grids
 from experiments.command.tasks import CHOICES, FIELDS, HELP, OPTIONS, TASKS
+from experiments.command.values import shown
 from fedeba_jax.client_map import NAMES as MAPS
+from fedeba_jax.hyperparameters import INT32
 from fedeba_jax.metrics import SHOWN
 
 FLAGS = flags.FLAGS
+MOST_DEVICES = 1024  # a CPU device has a thread of its own
 flags.DEFINE_list("algorithm", ["fedeba_plus"], "Algorithm, or several where several are compared: fedavg,fedeba_plus.")
 flags.DEFINE_string("task", "fashion_mnist_mlp", f"One of {', '.join(TASKS)}.")
 flags.DEFINE_list("seeds", ["0"], "Seeds, one run for each: 0,1,2 or 0:3.")
@@ -42,7 +46,8 @@ flags.DEFINE_float(
     None,
     "GiB of examples that may lie on the devices; more stays on the host. Default: half of what is free.",
 )
-flags.DEFINE_integer("host_devices", 0, "CPU devices to make; 0 is one per core.")
+flags.DEFINE_integer("host_devices", 0, "CPU devices to make; 0 is one per core.", upper_bound=MOST_DEVICES)
+flags.DEFINE_integer("max_runs", grids.MOST_RUNS, "More runs than these are an error: most likely a slip.")
 flags.DEFINE_string("compilation_cache", None, "Folder that keeps compiled programs; empty for none.")
 _DEFINE = {int: flags.DEFINE_integer, float: flags.DEFINE_float}
 for _field, _kind in FIELDS.items():
@@ -50,6 +55,21 @@ for _field, _kind in FIELDS.items():
     _valid = f" ({', '.join(_names)})" if _names else ""
     _define: Any = _DEFINE.get(_kind, flags.DEFINE_string)
     _define(_field, None, f"Of the task, if changed: {HELP[_field]}{_valid}.")
+
+
+flags.disclaim_key_flags()  # what `declare` declares is its caller's
+
+EXECUTION = ("client_map", "run_map", "data_budget", "host_devices", "compilation_cache", "overwrite", "max_runs")
+"""Flags of how runs are executed: they have an effect in every binary that trains."""
+TRAINING = (*FIELDS, "task", "algorithm", "seeds", "data_seed", "init_seed", "sample_seed", "validation", "state_dtype")
+TRAINING += ("data", "data_dir", "out", *EXECUTION)
+"""Flags that `train` and `sweep` share."""
+
+
+def declare(*names: str) -> None:
+    """Make these flags those of the calling module, a binary: they have an effect there."""
+    for name in names:
+        flags.declare_key_flag(name)
 
 
 def set_defaults(defaults: dict[str, Any]) -> None:
@@ -74,26 +94,32 @@ def others(validation: float) -> dict[str, Any]:
     if not 0 <= fraction < 1:
         raise ValueError(f"--validation={fraction} is not a fraction; give a number in [0, 1)")
     given = {name: FLAGS[name].value for name in ("data_seed", "init_seed", "sample_seed")}
-    chosen = {name: None if seed is None else _seed(name, seed) for name, seed in given.items()}
+    chosen = {name: None if number is None else seed(name, number) for name, number in given.items()}
     return {**chosen, "validation": fraction, "state_dtype": FLAGS.state_dtype}
 
 
 def seeds() -> tuple[int, ...]:
     """--seeds as numbers: 0,1,2 or 0:3."""
-    numbers: list[int] = []
+    written, ranges = shown(",".join(FLAGS.seeds)), []
     for text in FLAGS.seeds:
         first, colon, end = text.partition(":")
-        numbers += range(_seed("seeds", first), _seed("seeds", end)) if colon else [_seed("seeds", text)]
+        begin = seed("seeds", first)
+        ranges.append(range(begin, seed("seeds", end) if colon else begin + 1))
+    grids.check_count(sum(map(len, ranges)), FLAGS.max_runs, f"--seeds={written}")
+    numbers = tuple(itertools.chain(*ranges))
     if not numbers or len(set(numbers)) < len(numbers):
-        raise ValueError(f"--seeds={','.join(FLAGS.seeds)} must name different seeds; give each once, as 0,1,2 or 0:3")
-    return tuple(numbers)
+        raise ValueError(f"--seeds={written} must name different seeds; give each once, as 0,1,2 or 0:3")
+    return numbers
 
 
-def _seed(flag: str, text: str | int) -> int:
+def seed(flag: str, text: str | int) -> int:
+    """A seed, of a flag that takes one or several."""
     try:
-        seed = int(text)
+        number = int(text)
     except ValueError:
-        seed = -1
-    if not 0 <= seed < 2**31:
-        raise ValueError(f"--{flag}: {text!r} is not a seed; give whole numbers from 0, as 0,1,2 or 0:3")
-    return seed
+        number = -1
+    if number < 0 or number not in INT32:
+        several = ", as 0,1,2 or 0:3" if flag == "seeds" else ""
+        named = shown(text) if isinstance(text, str) else text
+        raise ValueError(f"--{flag}: {named!r} is not a seed; give whole numbers from 0 to {INT32.high}{several}")
+    return number

@@ -4,14 +4,13 @@ A number that may be traced may also be a schedule by round, tau=anneal(0.5, kap
 temperature a rule, tau=solve(1.2).
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from experiments.command import calls
-from experiments.command.values import Call
+from experiments.command.values import Call, shown
 from fedeba_jax import ALGORITHMS
-from fedeba_jax.hyperparameters import Hyperparameter, hyperparameters
+from fedeba_jax.hyperparameters import Hyperparameter, hyperparameters, is_valid
 from fedeba_jax.schedules import SCHEDULES
 from fedeba_jax.weights import RULES
 
@@ -24,9 +23,9 @@ def pairs(written: str, *, flag: str = "--hparams") -> dict[str, str]:
     for item in filter(None, calls.split(written)):
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not name or not value:
-            raise ValueError(f"{flag}: {item!r} is not NAME=VALUE; for example tau=0.1,alpha=0.9")
+            raise ValueError(f"{flag}: {shown(item)!r} is not NAME=VALUE; for example tau=0.1,alpha=0.9")
         if name in texts:
-            raise ValueError(f"{flag}: {name} is given twice; give it once")
+            raise ValueError(f"{flag}: {shown(name)} is given twice; give it once")
         texts[name] = value
     return texts
 
@@ -34,7 +33,7 @@ def pairs(written: str, *, flag: str = "--hparams") -> dict[str, str]:
 def known(algorithm: str) -> dict[str, Hyperparameter]:
     """The hyper-parameters of an algorithm, by name."""
     if algorithm not in ALGORITHMS:
-        raise ValueError(f"--algorithm={algorithm} is not known; choose one of {', '.join(ALGORITHMS)}")
+        raise ValueError(f"--algorithm={shown(algorithm)} is not known; choose one of {', '.join(ALGORITHMS)}")
     return hyperparameters(ALGORITHMS[algorithm])
 
 
@@ -43,7 +42,7 @@ def check_names(algorithm: str, names: Iterable[str], *, flag: str = "--hparams"
     parameters = known(algorithm)
     for name in names:
         if name not in parameters:
-            raise ValueError(f"{flag}: {algorithm} has no {name!r}; it takes {describe(algorithm)}")
+            raise ValueError(f"{flag}: {algorithm} has no {shown(name)!r}; it takes {describe(algorithm)}")
     return parameters
 
 
@@ -68,16 +67,19 @@ def describe(algorithm: str) -> str:
 def _varying(h: Hyperparameter, written: str, *, place: str, owner: str) -> Call:
     """A schedule, or a rule, in place of a number."""
     rules = RULES[h.rule] if h.rule else {}
-    call = calls.parse({**rules, **SCHEDULES}, written, f"{place}: {h.name}")
-    if call.name in rules:
-        return call
+    place = f"{place}: {h.name}"
+    call = calls.parse({**rules, **SCHEDULES}, written, place)
+    place = f"{place}={shown(written)}"
     try:
-        schedule = call.make()
-        values = {round_: float(schedule(round_)) for round_ in CHECKED_ROUNDS}
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{place}: {h.name}={written} is no schedule: {error}") from None
+        made = call.make()  # its own errors: of arguments that do not go together
+        values = {} if call.name in rules else {round_: float(made(round_)) for round_ in CHECKED_ROUNDS}
+    except ValueError as error:
+        raise ValueError(f"{place} is not possible: {shown(str(error))}") from None
+    except (TypeError, AttributeError, LookupError, ArithmeticError):
+        takes = calls.describe(call.name, hyperparameters(call.function))
+        raise ValueError(f"{place} is no schedule; give {takes}") from None
     for round_, value in values.items():
-        if not math.isfinite(value) or (h.bounds and value not in h.bounds):
+        if not is_valid(h, value):
             valid = f"not valid for {owner}; give {calls.describe_one(h)}"
-            raise ValueError(f"{place}: {h.name}={written} is {value:g} in round {round_}, which is {valid}")
+            raise ValueError(f"{place} is {value:g} in round {round_}, which is {valid}")
     return call

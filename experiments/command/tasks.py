@@ -10,8 +10,9 @@ from typing import Annotated, Any, NamedTuple, get_args
 import jax
 
 from experiments.command import calls, datasets
-from experiments.command.values import Call, Traced
+from experiments.command.values import Call, Traced, shown
 from fedeba_jax.data.dealing import PARTITIONS, TEST_SPLITS
+from fedeba_jax.hyperparameters import INT32, Bounds, is_finite
 from fedeba_jax.models import MODELS
 from fedeba_jax.objectives import OBJECTIVES
 from fedeba_jax.privacy import MODES
@@ -153,7 +154,7 @@ CHOICES = {
 def resolve(name: str, changes: Mapping[str, Any]) -> Task:
     """The task with the given fields changed, checked; a change is a value or the text of one."""
     if name not in TASKS:
-        raise ValueError(f"--task={name} is not known; choose one of {', '.join(TASKS)}")
+        raise ValueError(f"--task={shown(name)} is not known; choose one of {', '.join(TASKS)}")
     return checked(dataclasses.replace(TASKS[name], **{field: read(field, value) for field, value in changes.items()}))
 
 
@@ -168,20 +169,23 @@ def read(field: str, value: Any) -> Any:
         return kind(value)
     except ValueError:
         takes = FIELDS[field].__name__
-        raise ValueError(f"--{field}={value} is not valid; {field} takes {takes} values") from None
+        raise ValueError(f"--{field}={shown(str(value))} is not valid; {field} takes {takes} values") from None
 
 
 def checked(task: Task) -> Task:
     """The task, with what is automatic resolved; an error in one line if a field is wrong."""
     datasets.read(task.dataset)
     if task.model not in (*MODELS, AUTO):
-        raise ValueError(f"--model={task.model} is not known; choose one of {', '.join(MODELS)}, {AUTO}")
+        raise ValueError(f"--model={shown(task.model)} is not known; choose one of {', '.join(MODELS)}, {AUTO}")
     for field in ("steps", "rounds", "eval_every", "shards_per_client"):
         _require(getattr(task, field) >= 1, task, field, "give at least 1")
     for field in ("clients", "cohort_size", "local_epochs", "batch_size"):
         _require(getattr(task, field) >= 0, task, field, "give 0 or more")
+    for field in (name for name, kind in FIELDS.items() if kind is int):
+        _require(getattr(task, field) in INT32, task, field, f"give at most {INT32.high}")
     for field in (*RATES, "dirichlet"):
-        _require(0 < getattr(task, field) < float("inf"), task, field, "give a positive number")
+        positive = is_finite(getattr(task, field), Bounds(0, open=True))
+        _require(positive, task, field, "give a positive number that float32 can hold")
     _require(0 <= task.label_noise <= 1, task, "label_noise", "give a share in [0, 1]")
     for field, valid in CHOICES.items():
         _require(getattr(task, field) in valid, task, field, f"choose one of {', '.join(valid)}")
@@ -199,4 +203,4 @@ def checked(task: Task) -> Task:
 
 def _require(holds: bool, task: Task, field: str, remedy: str) -> None:
     if not holds:
-        raise ValueError(f"--{field}={getattr(task, field)} is not valid; {remedy}")
+        raise ValueError(f"--{field}={shown(str(getattr(task, field)))} is not valid; {remedy}")

@@ -54,6 +54,7 @@ class Static(NamedTuple):
 
 
 HOLE = "<number>"
+MOST_SHOWN = 200  # letters
 
 
 def split(settings: Any) -> tuple[list[Traced], Static]:
@@ -83,6 +84,12 @@ def plain(settings: Any) -> Any:
 def text(value: Any) -> str:
     """A value as it is written on the command line."""
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def shown(written: str) -> str:
+    """A text as an error names it: in one line, and not too long."""
+    line = " ".join(written.split())
+    return line if len(line) <= MOST_SHOWN else f"{line[: MOST_SHOWN // 2]} ... {line[-MOST_SHOWN // 2 :]}"
 
 
 def short(value: Any) -> str:

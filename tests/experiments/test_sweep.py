@@ -14,6 +14,7 @@ from tests.support.runs import MINI, TINY_FLAGS, compilations, start
 
 pytestmark = pytest.mark.usefixtures("parsed_flags")
 
+TEN = ",".join(map(str, range(1, 11)))
 BAD = [
     (["--grid=tau="], "--grid=tau= is not NAME=VALUE"),
     (["--grid=tau"], "--grid=tau is not NAME=VALUE"),
@@ -26,12 +27,28 @@ BAD = [
     (["--grid=cohort_size=5,80"], "--cohort_size=80 exceeds --clients=50"),
     (["--grid=tau=0.1..1"], "ranges need --random"),
     (["--grid=tau=1..0.1", "--random=3"], "is not a range; write LOW..HIGH"),
-    (["--point=tau"], "--point=tau is not NAME=VALUE"),
+    (["--grid=tau=0..inf", "--random=3"], "--grid=tau=0..inf is not a range; write LOW..HIGH"),
+    (["--grid=tau=-1e308..1e308", "--random=3"], "is not a range; write LOW..HIGH"),
+    (["--grid=tau=0..1:log", "--random=3"], "is not a range; write LOW..HIGH"),
+    (["--point=tau"], "--point=tau: 'tau' is not NAME=VALUE"),
+    (["--point="], "--point= is not NAME=VALUE"),
+    (["--point=tau=1,tau=2"], "--point=tau=1,tau=2: tau is given twice; give it once"),
+    (["--point=tau=-1"], "--point: tau=-1 is not valid for fedeba_plus"),
+    (["--point=tua=1"], "--point: nothing is called 'tua'"),
     (["--point=tau=1", "--grid=alpha=0,1"], "--point and --grid are both given"),
     (["--random=-1"], "--random=-1 is not valid"),
+    (["--random=3"], "--random=3 has nothing to draw from; give --grid=NAME=LOW..HIGH"),
+    (["--random=3", "--grid=tau=1..2", "--random_seed=-1"], "--random_seed: -1 is not a seed"),
+    (["--batch_runs=-1"], "--batch_runs=-1 is not valid"),
     (["--algorithm=nothing"], "--algorithm=nothing is not known"),
     (["--validation=0"], "--select_on=validation needs a validation split"),
     (["--seeds=3:3"], "must name different seeds"),
+    # More than anybody wants: counted, not made.
+    (["--seeds=0:2000000000"], "--seeds=0:2000000000 makes 2000000000 runs, more than --max_runs=10000; give fewer"),
+    (["--seeds=0:100", "--max_runs=50"], "makes 100 runs, more than --max_runs=50"),
+    (["--random=1000000000", "--grid=tau=1..2"], "--random=1000000000 makes 1000000000 runs, more than --max_runs"),
+    ([f"--grid={name}={TEN}" for name in ("tau", "alpha", "theta", "lr", "steps")], "--grid makes 100000 runs"),
+    (["--seeds=0:2000", f"--grid=tau={TEN}"], "1 algorithms x 10 points x 2000 seeds makes 20000 runs"),
 ]
 
 

@@ -80,12 +80,41 @@ def test_divergence_is_told_with_what_to_turn(call, tmp_path):
     assert train.divergence(make("fedavg", lr=50.0)[0], loaded).endswith("lower --lr=50")
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "text", "changes", "found"),
+    [
+        ("fedavg", "", {}, ["--lr=0.1"]),
+        ("fedavg", "", {"server": "sgd(1e30)"}, ["--server=sgd(1e+30)", "--lr=0.1"]),
+        ("term", "t=-100", {}, ["t=-100", "--lr=0.1"]),
+        ("term", "t=0.05", {}, ["--lr=0.1"]),
+        ("qffl", "q=50", {}, ["q=50", "--lr=0.1"]),
+        ("fedprox", "mu=decay(1000)", {}, ["mu=decay(1000.0)", "--lr=0.1"]),
+        ("fedeba_plus", "fair_scale=9", {}, ["fair_scale=9 (fair_scale=none is 1/K, the stable reading)", "--lr=0.1"]),
+        ("fedavg", "", {"privacy": "client(50)"}, ["the noise of --privacy=client(50.0)", "--lr=0.1"]),
+    ],
+)
+def test_likely_causes_of_divergence_are_those_in_use(algorithm, text, changes, found):
+    assert train.causes(make(algorithm, text, **changes)[0]) == found
+
+
 BAD = [
     (["--cohort_size=60"], "--cohort_size=60 exceeds --clients=50"),
     (["--hparams=tau=0"], "tau=0 is not valid for fedeba_plus; give tau=1.0 (> 0)"),
     (["--hparams=alpha=1.5"], "alpha=1.5 is not valid"),
     (["--hparams=tau=abc"], "tau=abc is not valid"),
     (["--hparams=tau=nan"], "tau=nan is not valid"),
+    (["--hparams=tau=inf"], "tau=inf (not finite in programs) is not valid for fedeba_plus; give tau=1.0 (> 0)"),
+    (["--hparams=tau=1e400"], "tau=1e400 (not finite in programs) is not valid"),
+    (["--hparams=tau=1e-50"], "tau=1e-50 (0 in programs) is not valid"),
+    (["--hparams=tau=solve(inf)"], "target=inf (not finite in programs) is not valid for solve"),
+    (["--hparams=tau=solve(1.2, of=quantile)"], "target=1.2 is no quantile; give a number in (0, 1], or of=mean"),
+    ([f"--hparams=tau={'(' * 5000}"], " is not valid for fedeba_plus; give tau=1.0 (> 0)"),
+    (["--algorithm=qffl", "--hparams=q=inf"], "q=inf (not finite in programs) is not valid for qffl"),
+    (["--algorithm=term", "--hparams=t=nan"], "t=nan is not valid for term"),
+    (["--algorithm=focus", "--hparams=clusters=3000000000"], "clusters=3000000000 (beyond int32) is not valid"),
+    (["--server=momentum(,0.5)"], "--server=momentum(,0.5): beta= is not valid for momentum; give beta=0.9"),
+    (["--server=sgd(1.0,)"], "--server=sgd(1.0,): sgd takes no '' there"),
+    (["--server=sgd(inf)"], "learning_rate=inf (not finite in programs) is not valid for sgd"),
     (["--hparams=tua=1"], "fedeba_plus has no 'tua'; it takes tau=1.0 (> 0), alpha=0.9 (in [0, 1])"),
     (["--hparams=prior=sizes"], "give prior=none (none | examples)"),
     (["--algorithm=fedprox", "--hparams=tau=1"], "fedprox has no 'tau'; it takes mu=0.1"),
@@ -95,6 +124,16 @@ BAD = [
     (["--dataset=nothing"], "--dataset=nothing is not known"),
     (["--rounds=0"], "--rounds=0 is not valid"),
     (["--lr=-1"], "--lr=-1.0 is not valid"),
+    (["--lr=1e-50"], "--lr=1e-50 is not valid; give a positive number that float32 can hold"),
+    (["--lr=1e50"], "--lr=1e+50 is not valid"),
+    *(
+        ([f"--{field}=3000000000"], f"--{field}=3000000000 is not valid; give at most 2147483647")
+        for field in ("steps", "rounds", "eval_every", "local_epochs", "batch_size", "clients", "cohort_size")
+    ),
+    (["--algorithm="], "--algorithm= names 0; train takes one"),
+    (["--seed=-1"], "--seed: -1 is not a seed; give whole numbers from 0 to 2147483647"),
+    (["--data_seed=-1"], "--data_seed: -1 is not a seed; give whole numbers from 0 to 2147483647"),
+    (["--seeds=0:100000"], "--seeds=0:100000 makes 100000 runs, more than --max_runs=10000"),
     (["--validation=1"], "--validation=1.0 is not a fraction"),
     (["--seeds=0,0"], "must name different seeds"),
     (["--seeds=a"], "'a' is not a seed"),

@@ -46,6 +46,9 @@ def test_a_call_is_kept_as_its_shortest_text(text, written):
         ("anneal(0.5, 0.1, round)", "shape=round is not valid for anneal; give shape=linear (linear | concave"),
         ("anneal(-1, 0.1)", "initial=-1 is not valid for anneal; give initial (> 0)"),
         ("linear_schedule(1.0, 0.1, 2 3)", "transition_steps=2 3 is not valid"),
+        ("anneal(,0.1)", "initial= is not valid for anneal"),
+        ("anneal(0.5, 0.1,)", "shape= is not valid for anneal"),
+        (f"linear_schedule(1.0, {'[' * 3000}, 3)", "end_value=[[["),
     ],
 )
 def test_a_wrong_call_is_one_clear_line(text, names):

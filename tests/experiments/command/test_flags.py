@@ -26,7 +26,8 @@ def test_seeds(text, seeds):
         ("a", "--seeds: 'a' is not a seed"),
         ("-1", "'-1' is not a seed"),
         ("0:x", "'x' is not a seed"),
-        ("2147483648", "is not a seed"),
+        ("2147483648", "give whole numbers from 0 to 2147483647, as 0,1,2 or 0:3"),
+        ("0:2000000000", "--seeds=0:2000000000 makes 2000000000 runs, more than --max_runs=10000"),
     ],
 )
 def test_wrong_seeds_are_told(text, message):

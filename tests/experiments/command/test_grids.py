@@ -42,6 +42,31 @@ def test_random_points_are_reproducible_and_in_range():
     assert {p["theta"] for p in drawn} == {"0", "15"}
 
 
+def test_a_path_with_dots_is_no_range():
+    axis = grids.parse_axis("dataset=custom(../a.npz),custom(../b.npz)")
+    assert [point["dataset"] for point in grids.grid([axis])] == ["custom(../a.npz)", "custom(../b.npz)"]
+    assert grids.sampled([axis], 1, seed=0)[0]["dataset"] in axis[1]
+
+
+def test_points_and_runs_are_counted_before_they_are_made():
+    """None of these would fit into the memory."""
+    axes = [(f"x{i}", [str(value) for value in range(1000)]) for i in range(9)]
+    with pytest.raises(ValueError, match=f"--grid makes {10**27} runs, more than --max_runs=10000"):
+        grids.grid(axes)
+    with pytest.raises(ValueError, match=r"--random=1000000000 makes 1000000000 runs"):
+        grids.sampled(axes, 10**9, seed=0)
+    with pytest.raises(ValueError, match=r"1 algorithms x 1 points x 2000000000 seeds makes 2000000000 runs"):
+        grids.make(["fedavg"], [{}], task_name=MINI, changes={}, seeds=range(2 * 10**9))
+
+
+@pytest.mark.parametrize("algorithms", [[], ["fedavg", "fedavg"]])
+def test_algorithms_are_named_once(algorithms):
+    with pytest.raises(ValueError, match=r"^--algorithm=.* must name different algorithms; give each once$"):
+        make(algorithms)
+    with pytest.raises(ValueError, match="--algorithm= is not known"):
+        make(["fedavg", "", "ditto"])
+
+
 def test_lists_keep_calls_whole():
     assert grids.listed(["tau=anneal(1, 0.1), alpha=0", "tau=1"]) == [
         {"tau": "anneal(1, 0.1)", "alpha": "0"}, {"tau": "1"}
