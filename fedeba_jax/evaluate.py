@@ -117,8 +117,14 @@ def _normalise(correct: jax.Array, loss: jax.Array, targets: jax.Array) -> Score
 
 
 def all_finite(params: Params) -> jax.Array:
-    """Whether every number of a model, or of several, is finite."""
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]).all()
+    """Whether every number of a model, or of several, is finite, and so is its square: beyond that it has exploded."""
+
+    def within(leaf: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return jnp.asarray(True)
+        return (jnp.abs(leaf) < float(jnp.finfo(leaf.dtype).max) ** 0.5).all()
+
+    return jnp.stack([within(leaf) for leaf in jax.tree.leaves(params)]).all()
 
 
 def _if_finite(params: Params, loss: jax.Array) -> jax.Array:

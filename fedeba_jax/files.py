@@ -8,7 +8,7 @@ from typing import IO
 
 
 @contextlib.contextmanager
-def replacing(path: Path, temporary: Path | None = None) -> Iterator[IO[bytes]]:
+def replacing(path: Path, temporary: Path | None = None, keep: Path | None = None) -> Iterator[IO[bytes]]:
     """A file to write, which takes the place of `path` once it is whole and on the disk.
 
     Until then a reader sees the old file. A process that is killed leaves the temporary one behind, which nobody reads.
@@ -16,6 +16,7 @@ def replacing(path: Path, temporary: Path | None = None) -> Iterator[IO[bytes]]:
     Args:
       path: the file that is replaced, or made.
       temporary: where it is written, in the same folder; default `path` with ".tmp" behind it.
+      keep: where the file that is replaced goes, in the same folder; None: it is gone.
     """
     temporary = temporary or path.with_name(f"{path.name}.tmp")
     try:
@@ -23,6 +24,8 @@ def replacing(path: Path, temporary: Path | None = None) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if keep and path.exists():
+            os.replace(path, keep)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -3,16 +3,18 @@
     experiment.json   the mark of a folder of ours, the task, what varies, the planned runs, and the origins of the
                       rows (data source and md5, versions, commit, devices)
     results.jsonl     one row per run, evaluation, split and model: settings, metrics, costs; the last rows of a run
-                      ("final") also hold the accuracy and loss of each client, what the run may claim on privacy,
-                      and under label noise the number of wrong labels
+                      ("final") also hold how many rows it has, the accuracy and loss of each client, what the run may
+                      claim on privacy, and under label noise the number of wrong labels
     rounds.jsonl      one row per run and round: gate, angle, losses, weights, communication (`train` alone)
     timings.jsonl     one row per chunk of rounds: how long it took; the only file that differs between two equal runs
     summary.json      means over seeds, made from results.jsonl when all runs are done
-    checkpoint.bin    the running batch of runs: its state, and how much of the tables belongs to it
+    checkpoint.bin    the running batch of runs: its state, and how many rows of the tables belong to it
+    checkpoint.bin.before  the checkpoint before, used if the last one is damaged
+    *.aside           rows that were taken out of a table, because they are damaged or can not be continued
     lock              held by the process that writes here
 
-Rows are appended as they come. A checkpoint follows each chunk of rounds; on start the tables are cut back to what it
-vouches for, so a run that was killed ends with the same bytes as one that was left alone.
+Rows are appended as they come, each with its checksum. What a process that died left behind is put in order when the
+next one starts (`recovery`), so that a run that was killed ends with the same bytes as one that was left alone.
 """
 
 import contextlib
@@ -20,25 +22,38 @@ import fcntl
 import importlib.metadata
 import json
 import math
+import os
 import platform
 import subprocess
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from experiments.command.runs import Run, varying
+from fedeba_jax.checkpoint import before
 from fedeba_jax.files import replacing
 
-FORMAT, VERSION = "fedeba_jax experiment", 1
+FORMAT, VERSION = "fedeba_jax experiment", 2
 MARK, RESULTS, ROUNDS, TIMINGS = "experiment.json", "results.jsonl", "rounds.jsonl", "timings.jsonl"
 SUMMARY, CHECKPOINT, LOCK = "summary.json", "checkpoint.bin", "lock"
 TABLES = (RESULTS, ROUNDS)  # what a checkpoint vouches for
-OURS = (RESULTS, ROUNDS, TIMINGS, SUMMARY, CHECKPOINT, MARK)  # the mark last: it says whose the others are
+OURS = (
+    RESULTS,
+    ROUNDS,
+    TIMINGS,
+    SUMMARY,
+    CHECKPOINT,
+    before(Path(CHECKPOINT)).name,
+    MARK,
+)  # the mark last: it says whose the others are
 UNFINISHED = tuple(f"{name}.tmp" for name in (SUMMARY, CHECKPOINT, MARK))  # of a process that was killed
 OLD = ("config.json", "sweep.json")  # marks of folders of older versions
+_SEAL = ', "crc": "'  # what is between a row and its checksum
 PACKAGES = ("fedeba_jax", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
@@ -57,13 +72,15 @@ def description(folder: Path) -> dict[str, Any]:
         content = json.loads((folder / MARK).read_text())
     except FileNotFoundError:
         raise ValueError(f"{folder} holds files that are not of an experiment; give another folder") from None
-    except ValueError as error:
-        raise ValueError(f"{folder / MARK} is not JSON ({error}); restore it, or give another folder") from None
+    except ValueError:
+        raise ValueError(f"{folder / MARK} is not JSON; restore it, or give another folder") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"{folder / MARK} is not the file of an experiment of fedeba_jax; give another folder")
     if (found := content.get("version")) != VERSION:
         remedy = "use the fedeba_jax that wrote it, or give another folder"
         raise ValueError(f"{folder / MARK} has version {found}, and this fedeba_jax reads version {VERSION}; {remedy}")
+    if content.pop("crc", None) != _crc(json.dumps(content)):
+        raise ValueError(f"{folder / MARK} is damaged (its checksum is wrong); restore it, or give another folder")
     return content
 
 
@@ -123,8 +140,14 @@ def describe(folder: Path, runs: Sequence[Run], origins: dict[str, dict[str, Any
         "runs": before["runs"] | {run.id: run.record | {"rounds": run.task.rounds} for run in runs},
         "origins": known,
     }
-    write_json(path, content)
+    write_mark(folder, content)
     return {name: known.index(cleaned(origin)) for name, origin in origins.items()}
+
+
+def write_mark(folder: Path, content: dict[str, Any]) -> None:
+    """Write experiment.json, with a checksum of its content."""
+    content = cleaned(content)
+    write_json(folder / MARK, content | {"crc": _crc(json.dumps(content))})
 
 
 def clear(folder: Path) -> None:
@@ -168,26 +191,64 @@ def write_json(path: Path, content: Any) -> None:
         file.write(f"{json.dumps(cleaned(content), indent=1)}\n".encode())
 
 
+class Line(NamedTuple):
+    """One line of a table; the row is None if the line is not as it was written."""
+
+    text: str
+    row: dict[str, Any] | None
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether a process died while it wrote this line: it is the last, and has no end."""
+        return self.row is None and not self.text.endswith("\n")
+
+
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Append rows as JSON lines, in one write."""
-    with open(path, "a") as file:
-        file.write("".join(json.dumps(cleaned(row)) + "\n" for row in rows))
+    """Append rows as JSON lines, in one write; each ends with a checksum of what is before it."""
+    with open(path, "ab") as file:
+        file.write("".join(as_line(row) for row in rows).encode())
+        file.flush()
+        os.fsync(file.fileno())  # a checkpoint, which vouches for the rows, may follow
+
+
+def as_line(row: dict[str, Any]) -> str:
+    """A row as a line of a table."""
+    text = json.dumps(cleaned(row))
+    return f'{text[:-1]}{_SEAL}{_crc(text)}"}}\n'
+
+
+def lines(path: Path) -> list[Line]:
+    """The lines of a table, damaged ones among them."""
+    if not path.exists():
+        return []
+    with open(path, errors="surrogateescape", newline="\n") as file:
+        return [Line(text, _row(text)) for text in file]
+
+
+def _row(text: str) -> dict[str, Any] | None:
+    """The row that a line holds, if it is whole."""
+    body, seal, crc = text.rpartition(_SEAL)
+    return json.loads(f"{body}}}") if seal and crc == f'{_crc(f"{body}}}")}"}}\n' else None
+
+
+def _crc(text: str) -> str:
+    return f"{zlib.crc32(text.encode(errors='surrogateescape')):08x}"
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a JSON-lines file; a last line that a killed run left half written is dropped."""
-    rows = []
-    for number, line in enumerate(path.read_text().split("\n")[:-1] if path.exists() else [], 1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number} is not JSON ({error}); run it again") from None
-    return rows
+    """Rows of a table; a last line that is half written is left out: its process died, or is still writing."""
+    found = lines(path)
+    for number, line in enumerate(found, 1):
+        if line.row is None and not line.is_torn:
+            remedy = "give the command that made it again, which repairs it"
+            raise ValueError(f"{path}, line {number} is damaged (its checksum is wrong); {remedy}")
+    return [line.row for line in found if line.row is not None]
 
 
-def finished(folder: Path) -> set[str]:
-    """Runs that need no more work."""
-    return {row["run"] for row in read_rows(folder / RESULTS) if row["final"]}
+def finished(rows: Sequence[dict[str, Any]]) -> set[str]:
+    """Runs that need no more work: their last row is among these, and so are all before it."""
+    counts = Counter(row["run"] for row in rows)
+    return {row["run"] for row in rows if row["final"] and counts[row["run"]] == row["rows"]}
 
 
 def environment() -> dict[str, Any]:

@@ -11,6 +11,7 @@ from experiments.execution.program import Evaluation
 from experiments.privacy import statements
 from fedeba_jax import metrics
 
+SPLITS = ("test", "validation")
 PER_CLIENT = ("floats_down", "floats_up", "bytes_down", "bytes_up")  # what a round counts of one client
 
 
@@ -22,11 +23,13 @@ class Counters(NamedTuple):
     exchanges: np.ndarray
     gate_open: np.ndarray  # -1: the algorithm has no gate
     diverged_round: np.ndarray  # 0: not
+    diverged_clients: np.ndarray  # [R, n] who was sampled in that round
 
 
-def no_counts(runs: int) -> Counters:
+def no_counts(runs: int, cohort_size: int) -> Counters:
     """Before the first round."""
-    return Counters(*(np.zeros(runs, np.int64) for _ in Counters._fields))
+    zero = np.zeros(runs, np.int64)
+    return Counters(zero, zero, zero, zero, zero, np.zeros((runs, cohort_size), np.int64))
 
 
 def add(counters: Counters, info: dict[str, np.ndarray], start: int, cohort_size: int) -> Counters:
@@ -35,15 +38,18 @@ def add(counters: Counters, info: dict[str, np.ndarray], start: int, cohort_size
     def total(name: str) -> np.ndarray:
         return info[name].astype(np.int64).sum(axis=1)
 
-    first_bad = start + 1 + np.argmin(info["finite"], axis=1)
-    bad_now = (counters.diverged_round == 0) & ~info["finite"].all(axis=1)
-    gates = counters.gate_open + total("gate") if "gate" in info else np.full(first_bad.shape, -1)
+    bad = ~info["finite"] | (info["weight_max"] == 0)  # a round in which nobody counts is no round
+    place = np.argmax(bad, axis=1)
+    bad_now = (counters.diverged_round == 0) & bad.any(axis=1)
+    sampled = info["cohort"][np.arange(len(place)), place]
+    gates = counters.gate_open + total("gate") if "gate" in info else np.full(place.shape, -1)
     return Counters(
         counters.bytes_down + cohort_size * total("bytes_down"),
         counters.bytes_up + cohort_size * total("bytes_up"),
         counters.exchanges + total("exchanges"),
         gates.astype(np.int64),
-        np.where(bad_now, first_bad, counters.diverged_round),
+        np.where(bad_now, start + 1 + place, counters.diverged_round),
+        np.where(bad_now[:, None], sampled, counters.diverged_clients),
     )
 
 
@@ -94,22 +100,25 @@ def of_evaluation(
             "bytes_up": int(counters.bytes_up[i]),
             "status": "diverged" if diverged else "ok",
             "diverged_round": diverged or None,
+            "diverged_clients": counters.diverged_clients[i] if diverged else None,
             "final": over,
             "origin": origin,
         }
+        measures = [(split, model, score) for split in SPLITS for model, score in scores.get(split, {}).items()]
+        if over:
+            costs["rows"] = len(measures) * -(-done // run.task.eval_every)  # of the run in all
         if over and run.task.privacy.name != "none":
             costs["privacy"] = statements.statement(run, rounds=done, counts=tables.train.num_examples[i])
         if over and flipped:
             costs["flipped_labels"] = flipped[i]
-        for split in ("test", "validation"):
-            for model, score in scores.get(split, {}).items():
-                measured = metrics_of(score.accuracy[i], score.loss[i], getattr(tables, split).num_examples[i])
-                row = {**common, "split": split, "model": model, **measured, **costs}
-                if diverged:
-                    row |= dict.fromkeys(measured)
-                elif over and split == "test":
-                    row |= {"client_accuracy": score.accuracy[i], "client_loss": score.loss[i]}
-                rows.append(row)
+        for split, model, score in measures:
+            measured = metrics_of(score.accuracy[i], score.loss[i], getattr(tables, split).num_examples[i])
+            row = {**common, "split": split, "model": model, **measured, **costs}
+            if diverged:
+                row |= dict.fromkeys(measured)
+            elif over and split == "test":
+                row |= {"client_accuracy": score.accuracy[i], "client_loss": score.loss[i]}
+            rows.append(row)
     return rows
 
 

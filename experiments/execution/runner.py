@@ -3,8 +3,6 @@
 This is the one loop that `train`, `sweep`, `demo` and `compare` share.
 """
 
-import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,9 +13,10 @@ import numpy as np
 
 from experiments.command.opening import opened
 from experiments.command.runs import Run
-from experiments.execution import folder, rows
+from experiments.execution import folder, recovery, rows
 from experiments.execution.batches import Group, How, groups
 from experiments.execution.program import round_number
+from experiments.execution.recovery import Stopped
 from experiments.privacy import statements
 from fedeba_jax import checkpoint
 from fedeba_jax.data.dealing import flipped
@@ -52,7 +51,7 @@ Tell = Callable[[Plan | Chunk], None]
 
 def plan(runs: Sequence[Run], datasets: dict[str, Dataset], out: Path, how: How, *, anew: bool = False) -> Plan:
     """See what is left of opened runs (`anew`: everything is); before any training, errors come from here."""
-    done = set() if folder.is_new(out) or anew else folder.finished(out)
+    done = set() if folder.is_new(out) or anew else folder.finished(folder.read_rows(out / folder.RESULTS))
     planned = Plan(runs, groups(runs, done, datasets, how), datasets)
     for group in planned.groups:
         for run in group.missing:  # what may not be claimed in the end is an error now
@@ -71,6 +70,7 @@ def execute(
     log_rounds: bool = False,
     only_these: bool = False,
     overwrite: bool = False,
+    checkpoint_every: int = 1,
 ) -> None:
     """Run what is missing of these runs.
 
@@ -83,55 +83,37 @@ def execute(
       log_rounds: whether to write one row per round, too.
       only_these: refuse a folder that holds other runs.
       overwrite: remove the experiment that the folder holds first.
+      checkpoint_every: chunks of rounds between checkpoints; there is also one when the process is told to end.
     """
     folder.is_new(out)  # nothing is written to a folder that is not ours, not even a lock
     with folder.Lock(out):
         runs, datasets = opened(runs, data_dir)
-        if not folder.is_new(out) and only_these and not overwrite:
-            folder.check_no_others(out, runs)
-        journal, leaves = ({}, []) if overwrite else recover(out)
+        if not overwrite and not folder.is_new(out):
+            _check_same_data(out, datasets)
+            if only_these:
+                folder.check_no_others(out, runs)
+        stopped = recovery.NOTHING if overwrite else recovery.recover(out, print)
         planned = plan(runs, datasets, out, how, anew=overwrite)
         if overwrite:
             folder.clear(out)
         origins = folder.describe(out, runs, {name: _origin(data) for name, data in planned.datasets.items()})
-        batches = [(group, batch) for group in planned.groups for batch in group.batches()]
-        stopped = journal.get("batch")
-        batches.sort(key=lambda item: _ids(item[1]) != stopped)  # the one that was stopped, first
-        if batches and _ids(batches[0][1]) != stopped:
-            _keep_finished(out)
-            _save(out, None, 0, None)
+        batches = [(group, batch) for group in planned.groups for batch in _batches(group, stopped.batch)]
+        batches.sort(key=lambda item: _ids(item[1]) != stopped.batch)  # the one that was stopped, first
+        if batches and _ids(batches[0][1]) != stopped.batch:
+            recovery.start_over(out, stopped.batch, print)
         tell(planned)
         for group, batch in batches:
-            resume = (journal, leaves) if _ids(batch) == stopped else None
-            _run_batch(group, batch, out, origins[group.task.dataset], resume, tell, log_rounds)
+            resumed = stopped if _ids(batch) == stopped.batch else None
+            _run_batch(group, batch, out, origins[group.task.dataset], resumed, tell, log_rounds, checkpoint_every)
 
 
-def recover(out: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Cut the tables back to what the checkpoint vouches for; its journal and arrays."""
-    path = out / folder.CHECKPOINT
-    if not path.exists():
-        return {}, []
-    journal, leaves = checkpoint.load(path)
-    for name, size in journal["sizes"].items():
-        table = out / name
-        if (table.stat().st_size if table.exists() else 0) < size:
-            raise ValueError(f"{table} is shorter than {path} says; restore it, or start in another folder")
-        if table.exists():
-            os.truncate(table, size)
-    return journal, leaves
-
-
-def _keep_finished(out: Path) -> None:
-    """Move rows of runs aside that are not finished and cannot be resumed: their checkpoint is gone, or of others."""
-    done = folder.finished(out)
-    for name in folder.TABLES:
-        table, aside = out / name, out / f"{name}.aside"
-        kept = "".join(json.dumps(row) + "\n" for row in folder.read_rows(table) if row["run"] in done)
-        if table.exists() and table.read_text() != kept:
-            (out / folder.CHECKPOINT).unlink(missing_ok=True)  # it vouches for what is taken away
-            os.replace(table, aside)
-            table.write_text(kept)
-            print(f"{out}: rows of runs that cannot be resumed (no checkpoint of theirs) were moved to {aside}")
+def _batches(group: Group, stopped: list[str]) -> list[list[Run]]:
+    """The batches of a group; the one that was stopped as it was then, even if others would be drawn up now."""
+    again = [run for run in group.missing if run.id in stopped]
+    if _ids(again) != stopped or not 0 < len(again) <= group.batch_runs:
+        return group.batches()
+    others = [run for run in group.missing if run.id not in stopped]
+    return [again, *(others[i : i + group.batch_runs] for i in range(0, len(others), group.batch_runs))]
 
 
 def _run_batch(
@@ -139,52 +121,85 @@ def _run_batch(
     batch: list[Run],
     out: Path,
     origin: int,
-    resume: tuple[dict[str, Any], list[np.ndarray]] | None,
+    stopped: Stopped | None,
     tell: Tell,
     log_rounds: bool,
+    checkpoint_every: int,
 ) -> None:
     runs, supply = group.placed(batch)
-    state, done, counters = group.start(runs), 0, rows.no_counts(group.batch_runs)
-    if resume:
-        journal, leaves = resume
-        counters, state = checkpoint.restore(leaves, (counters, state))
-        done = journal["done"]
-    over, data = False, supply.feed(done, group.chunk_after(done))
-    while not over:
-        start, rounds = done, group.chunk_after(done)
-        compiles, begun = not group.is_compiled(rounds), time.perf_counter()
-        program = group.chunk(rounds, runs, state, round_number(start), data)
-        running = program(runs, state, round_number(start), data)
-        if more := group.chunk_after(start + rounds):
-            data = supply.feed(start + rounds, more)  # while the chunk runs
-        state, info, scores = jax.block_until_ready(running)
-        scores = scores or jax.block_until_ready(supply.score(runs, state))
-        seconds = time.perf_counter() - begun
-        info, scores = rows.on_host((info, scores))
-        before, counters = counters, rows.add(counters, info, start, group.task.cohort_size)
-        done += rounds
-        over = done >= group.task.rounds or bool(counters.diverged_round[: len(batch)].all())
-        wrong_labels = flipped(group.pools, supply.tables) if over else None
-        evaluated = rows.of_evaluation(
-            batch, supply.tables, scores, counters, done, over=over, origin=origin, flipped=wrong_labels
-        )
-        if log_rounds:
-            folder.append_rows(out / folder.ROUNDS, rows.of_rounds(batch, info, before.diverged_round, start))
-        folder.append_rows(out / folder.RESULTS, evaluated)
-        _save(out, None if over else _ids(batch), done, None if over else (counters, state))
-        chunk = Chunk(batch, evaluated, start, rounds, seconds, compiles)
-        folder.append_rows(out / folder.TIMINGS, [_timing(chunk)])
-        tell(chunk)
+    counters, state = start = rows.no_counts(group.batch_runs, group.task.cohort_size), group.start(runs)
+    done, written = 0, dict.fromkeys(folder.TABLES, 0)
+    if stopped:
+        try:
+            counters, state = checkpoint.restore(_padded(stopped.leaves, group.batch_runs), start)
+            done, written = stopped.done, stopped.rows
+        except ValueError as error:
+            print(f"{out / folder.CHECKPOINT}: {error}; its runs start over")
+            recovery.start_over(out, stopped.batch, print)
+    over, data, unsaved = False, supply.feed(done, group.chunk_after(done)), []
+    try:
+        while not over:
+            first, rounds = done, group.chunk_after(done)
+            compiles, begun = not group.is_compiled(rounds), time.perf_counter()
+            program = group.chunk(rounds, runs, state, round_number(first), data)
+            running = program(runs, state, round_number(first), data)
+            if more := group.chunk_after(first + rounds):
+                data = supply.feed(first + rounds, more)  # while the chunk runs
+            state, info, scores = jax.block_until_ready(running)
+            scores = scores or jax.block_until_ready(supply.score(runs, state))
+            seconds = time.perf_counter() - begun
+            info, scores = rows.on_host((info, scores))
+            before, counters = counters, rows.add(counters, info, first, group.task.cohort_size)
+            done += rounds
+            over = done >= group.task.rounds or bool(counters.diverged_round[: len(batch)].all())
+            wrong_labels = flipped(group.pools, supply.tables) if over else None
+            evaluated = rows.of_evaluation(
+                batch, supply.tables, scores, counters, done, over=over, origin=origin, flipped=wrong_labels
+            )
+            new = {folder.RESULTS: evaluated}
+            if log_rounds:
+                new[folder.ROUNDS] = rows.of_rounds(batch, info, before.diverged_round, first)
+            for name, table in new.items():
+                folder.append_rows(out / name, table)
+            written = {name: count + len(new.get(name, ())) for name, count in written.items()}
+            here = Stopped(_ids(batch), done, written, over), None if over else _unpadded((counters, state), len(batch))
+            unsaved.append(here)
+            if over or len(unsaved) >= checkpoint_every:
+                recovery.save(out, *here)
+                unsaved.clear()
+            chunk = Chunk(batch, evaluated, first, rounds, seconds, compiles)
+            folder.append_rows(out / folder.TIMINGS, [_timing(chunk)])
+            tell(chunk)
+    except KeyboardInterrupt:
+        if unsaved:
+            recovery.save(out, *unsaved[-1])
+        raise
 
 
-def _save(out: Path, batch: list[str] | None, done: int, arrays: Any) -> None:
-    """A checkpoint: how long the tables are, and the state of the running batch (None: between batches)."""
-    sizes = {name: (out / name).stat().st_size if (out / name).exists() else 0 for name in folder.TABLES}
-    checkpoint.save(out / folder.CHECKPOINT, {"sizes": sizes, "batch": batch, "done": done}, arrays)
+def _unpadded(arrays: Any, count: int) -> Any:
+    """Copies on the host of what belongs to so many runs."""
+    return jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[:count]), arrays)
+
+
+def _padded(leaves: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
+    """Arrays of a full batch: the last run is repeated."""
+    return [leaf[np.minimum(np.arange(count), len(leaf) - 1)] for leaf in leaves]
 
 
 def _ids(batch: Sequence[Run]) -> list[str]:
     return [run.id for run in batch]
+
+
+def _check_same_data(out: Path, datasets: dict[str, Dataset]) -> None:
+    """An error if rows of the folder were made with other data of the same name."""
+    for origin in folder.description(out)["origins"]:
+        name, md5 = origin["data"]["name"], origin["data"]["md5"]
+        now = next((data.md5 for data in datasets.values() if data.name == name), md5)
+        if changed := [array for array in now if now[array] != md5.get(array)]:
+            raise ValueError(
+                f"--out={out} holds rows of another {name} ({changed[0]}: md5 {md5.get(changed[0])} there, "
+                f"{now[changed[0]]} now); restore the data, or give another folder"
+            )
 
 
 def _timing(chunk: Chunk) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from experiments.execution.folder import MARK, OLD, RESULTS, TIMINGS, description, read_rows, shown
+from experiments.execution.folder import MARK, OLD, RESULTS, TIMINGS, description, finished, read_rows, shown
 from experiments.reporting.columns import METRICS
 
 LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
@@ -285,9 +285,17 @@ def _load_folder(folder: Path) -> list[Series]:
         source = Source(folder, experiment["task"], tuple(experiment["varies"]), _missing(rows, experiment["runs"]))
         origins = [_origin(one) for one in experiment["origins"]]
         rates = _rates(folder / TIMINGS)
+        _check_whole(folder, rows)
         return [_series(own, source, origins, rates.get(run)) for run, own in grouped(rows, itemgetter("run")).items()]
     except (KeyError, TypeError, IndexError, AttributeError) as bad:
         raise ValueError(f"{folder} is not as this version of fedeba_jax writes it ({bad!r}); run it again") from bad
+
+
+def _check_whole(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """An error if a run has its last row, but not all before it."""
+    if lacking := {row["run"] for row in rows if row["final"]} - finished(rows):
+        told = f"rows of the runs {', '.join(sorted(lacking))} are gone"
+        raise ValueError(f"{folder / RESULTS}: {told}; give the command that made it again, which repairs it")
 
 
 def _experiment(folder: Path) -> dict[str, Any]:

@@ -1,17 +1,18 @@
 """The report on folders of experiments: tables and pictures, in the terminal and as files."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from experiments.execution.folder import MARK, OLD
+from experiments.execution.folder import MARK, OLD, write_json
 from experiments.reporting import pictures, tables
 from experiments.reporting.loading import LAST, Series, Setting, View, by_algorithm, group, grouped, load
 from experiments.reporting.selection import choose
 
 PICTURES = (pictures.plane, pictures.curves, pictures.clients, pictures.gates)
-TABLES = ("settings.csv", "settings.tex", "chosen.csv", "chosen.tex")
+FORMAT, REPORT = "fedeba_jax report", "report.json"  # the mark of a folder that a report may replace
 
 
 def report(
@@ -38,13 +39,14 @@ def report(
         title = f"{task}: chosen on {select_on} data by {metric}"
         chosen = tables.build(choice.settings, title, model=model, last=last)
         made["chosen"] = chosen._replace(notes=[*choice.notes, *chosen.notes])
-    _clear(out)
+    jobs, skipped = pictures_of(settings, heat_axes, view) if plot else ({}, [])
+    _claim(out, ["report.md", *(f"{name}.{ending}" for name in made for ending in ("csv", "tex")), *jobs])
     for name, table in made.items():
         tables.show(table, by=metric)
         (out / f"{name}.csv").write_text(tables.to_csv(table))
         (out / f"{name}.tex").write_text(tables.to_latex(table))
     provenance = [*sources(series), *privacy(settings)]
-    drawn, skipped = draw(settings, heat_axes, view, out) if plot else ([], [])
+    drawn = draw(jobs, out, skipped)
     print(*provenance, *skipped, sep="\n")
     parts = [tables.to_markdown(table) for table in reversed(made.values())]
     parts += ["### Sources\n", *(f"- {line}" for line in provenance), "", *(f"![{p.stem}]({p.name})" for p in drawn)]
@@ -74,24 +76,31 @@ def privacy(settings: Sequence[Setting]) -> list[str]:
     return list(dict.fromkeys(claims))
 
 
-def draw(settings: list[Setting], axes: dict[str, list[str]], view: View, out: Path) -> tuple[list[Path], list[str]]:
-    """Every picture that the data can make, and a line for each that it cannot."""
+def pictures_of(
+    settings: list[Setting], axes: dict[str, list[str]], view: View
+) -> tuple[dict[str, Callable[[Path], None]], list[str]]:
+    """Every picture that there might be, by file name, and a line on those that there cannot be."""
     if reason := pictures.no_library():
-        return [], [f"no pictures: {reason}"]
+        return {}, [f"no pictures: {reason}"]
     jobs: dict[str, Callable[[Path], None]] = {}
     for algorithm, names in axes.items():
         for metric in dict.fromkeys((view.metric, "variance")):
             own = by_algorithm(settings)[algorithm], names, view._replace(metric=metric)
             jobs[f"heat_{algorithm}_{metric}.png"] = partial(pictures.heat, *own)
     jobs |= {f"{picture.__name__}.png": partial(picture, settings, view) for picture in PICTURES}
-    drawn, skipped = [], [] if axes else ["no heat map: it needs two numeric parameters that vary"]
+    return jobs, [] if axes else ["no heat map: it needs two numeric parameters that vary"]
+
+
+def draw(jobs: dict[str, Callable[[Path], None]], out: Path, skipped: list[str]) -> list[Path]:
+    """The pictures that the data can make; a line in `skipped` for each that it cannot."""
+    drawn = []
     for name, picture in jobs.items():
         try:
             picture(out / name)
             drawn.append(out / name)
         except pictures.Skipped as reason:
             skipped.append(f"no {name}: {reason}")
-    return drawn, skipped
+    return drawn
 
 
 def _data(name: str, md5: dict[str, str]) -> str:
@@ -104,13 +113,34 @@ def _check_model(series: Sequence[Series], model: str) -> None:
         raise ValueError(f"--model={model} was not evaluated; choose one of {', '.join(known)}")
 
 
-def _clear(out: Path) -> None:
-    """Make the folder, and remove what an earlier report left, so that no old picture is beside a new table."""
+def _claim(out: Path, names: Sequence[str]) -> None:
+    """Make the folder ours: a mark with these names of files. What the report before it wrote is removed.
+
+    So no old picture is beside a new table, and no file of somebody else is replaced.
+    """
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out={out} is a file; give a folder")
     if any((out / name).exists() for name in (MARK, *OLD)):
         raise ValueError(f"--out={out} is the folder of a run; give another, as {out / 'report'}")
+    written = _written(out)
+    for name in names:
+        if name not in written and (out / name).exists():
+            raise ValueError(f"--out={out} holds a {name} that is not of its report; move it, or give another folder")
     out.mkdir(parents=True, exist_ok=True)
-    for pattern in ("report.md", *TABLES, "heat_*.png", *(f"{picture.__name__}.png" for picture in PICTURES)):
-        for path in out.glob(pattern):
-            path.unlink()
+    write_json(out / REPORT, {"format": FORMAT, "version": 1, "files": sorted({*names, *written})})
+    for name in written:
+        (out / name).unlink(missing_ok=True)
+
+
+def _written(out: Path) -> list[str]:
+    """The files of the report that the folder holds; an error if it holds other things."""
+    if not out.exists() or not any(out.iterdir()):
+        return []
+    try:
+        mark = json.loads((out / REPORT).read_text())
+        files = mark["files"] if mark["format"] == FORMAT else None
+    except (OSError, ValueError, KeyError, TypeError):
+        files = None
+    if not isinstance(files, list) or not all(isinstance(name, str) and Path(name).name == name for name in files):
+        raise ValueError(f"--out={out} holds files that are not of a report; give another folder")
+    return files

@@ -1,11 +1,11 @@
 """Small folders of experiments, written by hand: no training, only files of the one layout."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments.execution.folder import VERSION, as_line, write_mark
 from fedeba_jax.metrics import MEASURES
 
 DATA = {"name": "toy", "source": "embedded", "md5": {"x_train": "0123456789abcdef", "y_train": "0"}}
@@ -42,9 +42,9 @@ def write_folder(
     """A folder of these runs, with the names "0", "1" ...; more planned runs have no rows."""
     folder.mkdir(parents=True)
     ids = [str(i) for i in range(max(planned_runs, len(runs)))]
-    content = {"format": "fedeba_jax experiment", "version": 1, "task": task, "varies": list(varies),
+    content = {"format": "fedeba_jax experiment", "version": VERSION, "task": task, "varies": list(varies),
                "runs": {i: {} for i in ids}, "origins": list(origins) or [origin()]}  # fmt: skip
-    (folder / "experiment.json").write_text(json.dumps(content | experiment))
+    write_mark(folder, content | experiment)
     write_rows(folder / "results.jsonl", [row for i, run in enumerate(runs) for row in rows_of(str(i), run)])
     if timings:
         write_rows(folder / "timings.jsonl", timings)
@@ -112,7 +112,7 @@ def rows_of(name: str, run: Run) -> list[dict[str, Any]]:
             if row["final"] and run.privacy:
                 row["privacy"] = run.privacy
             rows.append(row)
-    return rows
+    return [row | ({"rows": len(rows)} if row["final"] else {}) for row in rows]
 
 
 def metrics(mean: float, variance: float) -> dict[str, float]:
@@ -125,4 +125,4 @@ def metrics(mean: float, variance: float) -> dict[str, float]:
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(as_line(row) for row in rows))

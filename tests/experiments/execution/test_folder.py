@@ -15,8 +15,7 @@ def mark(path, runs, **changes):
     path.mkdir(exist_ok=True)
     folder.describe(path, runs, {})
     if changes:
-        content = json.loads((path / folder.MARK).read_text()) | changes
-        (path / folder.MARK).write_text(json.dumps(content))
+        folder.write_mark(path, folder.description(path) | changes)
     return path
 
 
@@ -41,7 +40,7 @@ def test_a_new_folder_is_one_that_holds_nothing(tmp_path):
         ({"experiment.json": '{"format": "other"}'}, "is not the file of an experiment of fedeba_jax"),
         (
             {"experiment.json": json.dumps({"format": folder.FORMAT, "version": 99})},
-            "has version 99, and this fedeba_jax reads version 1; use the fedeba_jax that wrote it",
+            "has version 99, and this fedeba_jax reads version 2; use the fedeba_jax that wrote it",
         ),
     ],
 )
@@ -111,17 +110,48 @@ def test_the_lock_is_let_go_and_leaves_no_folder_of_nothing(tmp_path):
 def test_rows_are_read_as_they_were_written_without_a_half_written_last_one(tmp_path):
     table = tmp_path / "results.jsonl"
     assert folder.read_rows(table) == []
-    rows = [{"run": "a", "final": False, "mean": 0.5}, {"run": "b", "final": True, "mean": None}]
+    rows = [{"run": "a", "final": False, "mean": 0.5}, {"run": "b", "final": True, "mean": None, "rows": 1}]
     folder.append_rows(table, rows[:1])
     folder.append_rows(table, rows[1:])
     assert folder.read_rows(table) == rows
-    assert folder.finished(tmp_path) == {"b"}
+    assert [json.loads(line).keys() - {"crc"} for line in table.read_text().splitlines()] == [
+        row.keys() for row in rows
+    ]
     with open(table, "a") as file:
         file.write('{"run": "half a li')
     assert folder.read_rows(table) == rows
     table.write_text('{"run": "half a li\n')
-    with pytest.raises(ValueError, match=r"results\.jsonl, line 1 is not JSON"):
+    with pytest.raises(ValueError, match=r"results\.jsonl, line 1 is damaged \(its checksum is wrong\)"):
         folder.read_rows(table)
+
+
+def test_every_flipped_bit_of_a_row_is_noticed():
+    """A row is known by its checksum; the line's end by the line after it."""
+    text = folder.as_line({"run": "a", "final": True, "mean": 71.25, "rows": 1})
+    assert folder.Line(text, folder._row(text)).row == {"run": "a", "final": True, "mean": 71.25, "rows": 1}
+    for place in range(len(text)):
+        for bit in range(8):
+            flipped = bytearray(text.encode())
+            flipped[place] ^= 1 << bit
+            assert folder._row(flipped.decode(errors="surrogateescape")) is None, flipped
+
+
+def test_a_run_is_finished_if_all_its_rows_are_there():
+    rows = [{"run": "a", "final": False}, {"run": "a", "final": True, "rows": 2}, {"run": "b", "final": False}]
+    assert folder.finished(rows) == {"a"}
+    assert folder.finished(rows[1:]) == folder.finished(rows[:1]) == set()
+
+
+def test_every_flipped_bit_of_the_mark_is_noticed(tmp_path):
+    held = mark(tmp_path, make(seeds=(0,)))
+    whole = (held / folder.MARK).read_bytes()
+    for place in range(0, len(whole), 3):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        (held / folder.MARK).write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"experiment\.json (is|has)") as error:
+            folder.description(held)
+        assert "\n" not in str(error.value)
 
 
 def test_json_is_written_whole_or_not_at_all(tmp_path):

@@ -111,10 +111,11 @@ def info(**values):
 def test_counters_add_up_and_remember_the_first_bad_round():
     """Two runs, two chunks of two rounds; the second diverges in round 4, has a NaN again in 5 and is fine in 6."""
     costs = {"bytes_down": [[1, 2], [3, 4]], "bytes_up": [[1, 1], [1, 1]], "exchanges": [[2, 1], [1, 1]]}
+    costs |= {"weight_max": [[0.5, 0.5], [0.5, 0.5]], "cohort": [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]}
     first = info(finite=[[True, True], [True, True]], gate=[[1, 0], [0, 0]], **costs)
     second = info(finite=[[True, True], [True, False]], gate=[[1, 1], [0, 1]], **costs)
     third = info(finite=[[True, True], [False, True]], gate=[[0, 0], [0, 0]], **costs)
-    counters = rows.no_counts(2)
+    counters = rows.no_counts(2, 2)
     for start, chunk in ((0, first), (2, second), (4, third)):
         counters = rows.add(counters, chunk, start, cohort_size=10)
     assert counters.bytes_down.tolist() == [90, 210]
@@ -122,11 +123,21 @@ def test_counters_add_up_and_remember_the_first_bad_round():
     assert counters.exchanges.tolist() == [9, 6]
     assert counters.gate_open.tolist() == [3, 1]
     assert counters.diverged_round.tolist() == [0, 4]
+    assert counters.diverged_clients.tolist() == [[0, 0], [6, 7]]
 
 
 def test_a_method_without_a_gate_has_no_count_of_it():
-    chunk = info(finite=[[True]], bytes_down=[[1]], bytes_up=[[1]], exchanges=[[1]])
-    assert rows.add(rows.no_counts(1), chunk, 0, 1).gate_open.tolist() == [-1]
+    chunk = info(finite=[[True]], weight_max=[[1.0]], cohort=[[[0]]], bytes_down=[[1]], bytes_up=[[1]], exchanges=[[1]])
+    assert rows.add(rows.no_counts(1, 1), chunk, 0, 1).gate_open.tolist() == [-1]
+
+
+def test_a_round_in_which_all_weights_are_zero_counts_as_diverged():
+    chunk = info(
+        finite=[[True, True]], weight_max=[[1.0, 0.0]], cohort=[[[3], [5]]],
+        bytes_down=[[1, 1]], bytes_up=[[1, 1]], exchanges=[[1, 1]],
+    )  # fmt: skip
+    counters = rows.add(rows.no_counts(1, 1), chunk, 10, 1)
+    assert (counters.diverged_round.tolist(), counters.diverged_clients.tolist()) == ([12], [[5]])
 
 
 def test_one_row_per_round_counts_the_whole_cohort_and_ends_where_a_run_diverged():

@@ -96,8 +96,7 @@ def trained(tmp_path_factory, shared_programs):
 
 
 def test_a_folder_holds_everything(trained):
-    names = {"experiment.json", "results.jsonl", "rounds.jsonl", "timings.jsonl", "checkpoint.bin", "lock"}
-    assert {path.name for path in trained.iterdir()} == names
+    assert {path.name for path in trained.iterdir()} == {*folder.OURS, folder.LOCK} - {folder.SUMMARY}
     experiment = json.loads((trained / "experiment.json").read_text())
     first, second = experiment["runs"].values()
     assert first["settings"]["cohort_size"] == 3
@@ -167,14 +166,27 @@ def test_a_larger_grid_runs_only_what_is_missing(tmp_path):
     assert len(json.loads((tmp_path / "experiment.json").read_text())["runs"]) == 4
 
 
-def test_a_grid_that_grows_while_a_batch_is_half_done(tmp_path, capsys):
-    """The half-done runs stand in another batch now and start over: no row is there twice."""
+def test_a_batch_that_is_half_done_is_resumed_when_the_grid_grows(tmp_path, capsys):
     few, many = (make("fedavg", grid=("lr=0.1,0.2",), seeds=seeds) for seeds in ((0,), (0, 1)))
     with pytest.raises(Killed):
         execute(few, tmp_path, kill_after(1))
-    rows = execute(many, tmp_path)
-    assert "results.jsonl.aside" in capsys.readouterr().out
+    told = []
+    rows = execute(many, tmp_path, told.append)
+    assert [([run.seed for run in chunk.runs], chunk.start) for chunk in told] == [
+        ([0, 0], 1), ([1, 1], 0), ([1, 1], 1)
+    ]  # fmt: skip
     assert sorted((row["run"], row["round"]) for row in rows) == sorted((r.id, t) for r in many for t in (1, 2))
+    assert "aside" not in capsys.readouterr().out
+
+
+def test_a_batch_that_cannot_be_resumed_starts_over(tmp_path, capsys):
+    """It had more runs than are run at once now: no row is there twice."""
+    runs = make("fedavg", grid=("lr=0.1,0.2",))
+    with pytest.raises(Killed):
+        execute(runs, tmp_path, kill_after(1), batch_runs=2)
+    rows = execute(runs, tmp_path, batch_runs=1)
+    assert "results.jsonl.aside" in capsys.readouterr().out
+    assert [(row["run"], row["round"]) for row in rows] == [(run.id, t) for run in runs for t in (1, 2)]
     assert len(folder.read_rows(tmp_path / "results.jsonl.aside")) == 2
 
 
@@ -202,15 +214,15 @@ def test_without_a_checkpoint_finished_rows_are_kept_and_others_moved_aside(tmp_
     out = tmp_path / "out"
     with pytest.raises(Killed):
         execute(runs, out, kill_after(3), batch_runs=1, log_rounds=True)
-    (out / "checkpoint.bin").unlink()
+    for path in (out / folder.CHECKPOINT, checkpoint.before(out / folder.CHECKPOINT)):
+        path.unlink()
     told = []
     assert execute(runs, out, told.append, batch_runs=1, log_rounds=True) == whole
     assert [(chunk.runs[0].id, chunk.start) for chunk in told] == [(runs[1].id, 0), (runs[1].id, 1)]
     assert contents(out) == contents(tmp_path / "whole")
     aside = folder.read_rows(out / "results.jsonl.aside")
-    assert [(row["run"], row["round"]) for row in aside] == [(run.id, t) for run, t in zip(
-        [runs[0], runs[0], runs[1]], [1, 2, 1], strict=True)]  # fmt: skip
-    assert len(folder.read_rows(out / "rounds.jsonl.aside")) == 3
+    assert [(row["run"], row["round"]) for row in aside] == [(runs[1].id, 1)]
+    assert len(folder.read_rows(out / "rounds.jsonl.aside")) == 1
     assert "cannot be resumed" in capsys.readouterr().out
 
 
@@ -221,25 +233,6 @@ def test_a_process_that_was_killed_at_its_first_word_does_not_block_the_folder(t
         folder.describe(tmp_path, [run], {})
     (tmp_path / left).write_text('{"run": "half a li')
     assert [row["round"] for row in execute([run], tmp_path)] == [1, 2]
-
-
-def test_a_table_that_is_shorter_than_the_checkpoint_says_is_an_error(tmp_path):
-    runs = make("fedavg")
-    with pytest.raises(Killed):
-        execute(runs, tmp_path, kill_after(1))
-    (tmp_path / "results.jsonl").write_text("")
-    with pytest.raises(ValueError, match=r"results\.jsonl is shorter than .*checkpoint\.bin says; restore it"):
-        execute(runs, tmp_path)
-
-
-def test_a_damaged_checkpoint_is_an_error(tmp_path):
-    runs = make("fedavg")
-    with pytest.raises(Killed):
-        execute(runs, tmp_path, kill_after(1))
-    path = tmp_path / "checkpoint.bin"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="is damaged"):
-        execute(runs, tmp_path)
 
 
 def test_personal_models_in_bfloat16_are_resumed(tmp_path):
@@ -386,13 +379,12 @@ def test_the_checkpoint_says_what_belongs_to_it(tmp_path):
     with pytest.raises(Killed):
         execute(runs, tmp_path, kill_after(1), log_rounds=True)
     journal, leaves = checkpoint.load(tmp_path / "checkpoint.bin")
-    assert journal["batch"] == [runs[0].id]
-    assert journal["done"] == 1
-    assert journal["sizes"] == {name: (tmp_path / name).stat().st_size for name in folder.TABLES}
+    counted = {"results.jsonl": 1, "rounds.jsonl": 1}
+    assert journal == {"batch": [runs[0].id], "done": 1, "rows": counted, "over": False}
     assert leaves
     execute(runs, tmp_path, log_rounds=True)
     journal, leaves = checkpoint.load(tmp_path / "checkpoint.bin")
-    assert (journal["batch"], leaves) == (None, [])
+    assert (journal["over"], journal["rows"], leaves) == (True, {"results.jsonl": 2, "rounds.jsonl": 2}, [])
 
 
 def test_privacy_that_cannot_be_claimed_is_an_error_before_training(tmp_path, monkeypatch):

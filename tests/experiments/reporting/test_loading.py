@@ -133,12 +133,19 @@ def test_folders_of_other_versions_are_refused_with_the_remedy(tmp_path):
             refused(folder) == f"{folder} is of an older version of fedeba_jax ({old}); run it again in another folder"
         )
     run = Run("fedavg", {"test": [(50, 1)]})
-    newer = write_folder(tmp_path / "newer", [run], version=2)
-    assert "experiment.json has version 2, and this fedeba_jax reads version 1; use the" in refused(newer)
+    newer = write_folder(tmp_path / "newer", [run], version=3)
+    assert "experiment.json has version 3, and this fedeba_jax reads version 2; use the" in refused(newer)
     foreign = write_folder(tmp_path / "foreign", [run], format="else")
     assert "experiment.json is not the file of an experiment of fedeba_jax" in refused(foreign)
     (foreign / "experiment.json").write_text(json.dumps([1]))
     assert "experiment.json is not the file of an experiment of fedeba_jax" in refused(foreign)
+
+
+def test_a_run_that_lost_a_row_is_refused(tmp_path):
+    folder = write_folder(tmp_path / "t", [Run("fedavg", {"test": [(40, 1), (50, 1)]})])
+    table = folder / "results.jsonl"
+    table.write_text(table.read_text().split("\n", 1)[1])
+    assert f"{table}: rows of the runs 0 are gone; give the command that made it again" in refused(folder)
 
 
 def test_what_is_missing_is_said(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.execution.folder import as_line
 from experiments.reporting.page import report
 from tests.support.folders import DATA, Run, both, origin, sweep_folder, train_folder, write_folder
 
@@ -108,15 +109,17 @@ def test_every_picture_is_made(tmp_path, values):
 def test_pictures_that_cannot_be_made_are_told_and_old_ones_go(tmp_path, capsys):
     folder = train_folder(tmp_path / "t", "fedavg", {0: [(40, 9)]})
     out = tmp_path / "out"
-    out.mkdir()
-    for name in ("gates.png", "chosen.tex", "notes.txt"):
-        (out / name).write_text("old")
+    gated = train_folder(tmp_path / "g", "fedeba_plus", {0: [(40, 9), (50, 9)]}, hparams={"theta": 0.5}, gate=0.5)
+    report([gated], out)
+    assert (out / "gates.png").exists()
+    (out / "notes.txt").write_text("mine")
     report([folder], out)
     printed = capsys.readouterr().out
     for line in ("no heat map: it needs two numeric parameters that vary", "no curves.png: it needs two evaluations",
                  "no plane.png: it needs two settings", "no gates.png: no algorithm here has a gate"):  # fmt: skip
         assert line in printed
-    assert {p.name for p in out.iterdir()} == {"report.md", "settings.csv", "settings.tex", "clients.png", "notes.txt"}
+    left = {"report.json", "report.md", "settings.csv", "settings.tex", "clients.png", "notes.txt"}
+    assert {p.name for p in out.iterdir()} == left
 
 
 def test_wrong_input_is_one_line_with_the_file_and_the_remedy(tmp_path, runs):
@@ -141,14 +144,36 @@ def test_wrong_input_is_one_line_with_the_file_and_the_remedy(tmp_path, runs):
     assert "other (b) are not of the same data; report them apart" in told(runs / "avg", other)
     (runs / "avg" / "results.jsonl").unlink()
     assert "results.jsonl is missing: nothing was evaluated yet" in told(runs / "avg")
-    (runs / "sweep" / "results.jsonl").write_text("{}\n{broken\n")
-    assert "results.jsonl, line 2 is not JSON" in told(runs / "sweep")
-    (runs / "sweep" / "results.jsonl").write_text("{}\n")
+    (runs / "sweep" / "results.jsonl").write_text(as_line({}) + "{broken\n")
+    assert "results.jsonl, line 2 is damaged (its checksum is wrong); give the command that made it" in told(
+        runs / "sweep"
+    )
+    (runs / "sweep" / "results.jsonl").write_text(as_line({}))
     assert "sweep is not as this version of fedeba_jax writes it (KeyError('run'))" in told(runs / "sweep")
     (runs / "sweep" / "results.jsonl").write_text("")
     assert "results.jsonl is empty" in told(runs / "sweep")
     (runs / "sweep" / "experiment.json").write_text("{")
     assert "experiment.json is not JSON" in told(runs / "sweep")
+
+
+def test_a_report_replaces_its_own_files_and_no_others(tmp_path, runs, monkeypatch):
+    out = tmp_path / "mine"
+    report([runs / "avg"], out, plot=False, select_on=None)
+    made = {path.name for path in out.iterdir()}
+    assert made == {"report.json", "report.md", "settings.csv", "settings.tex"}
+    (out / "chosen.csv").write_text("of somebody else")
+    (out / "settings.csv").write_text("an old table")
+    report([runs / "avg"], out, plot=False, select_on=None)
+    assert (out / "chosen.csv").read_text() == "of somebody else"
+    assert (out / "settings.csv").read_text() != "an old table"
+    with pytest.raises(ValueError, match=r"--out=.*mine holds a chosen\.csv that is not of its report; move it, or"):
+        report([runs / "sweep"], out, plot=False, select_on="test")
+    (out / "report.json").unlink()
+    for path in (out, runs):
+        before = {found: found.read_bytes() for found in path.iterdir() if found.is_file()}
+        with pytest.raises(ValueError, match="holds files that are not of a report; give another folder"):
+            report([runs / "avg"], path, plot=False, select_on=None)
+        assert {found: found.read_bytes() for found in path.iterdir() if found.is_file()} == before
 
 
 def test_a_report_never_goes_where_a_run_or_a_file_is(tmp_path, runs):
