@@ -3,13 +3,16 @@
 Arrays of different rank do not meet by accident: who wants [n] beside [m, n] says so by [None].
 
 The suite is bound by compilation, not by arithmetic, so here LLVM optimises little, and fusions are emitted the
-old way, which compiles in half the time. Set XLA_FLAGS (to "", for instance) to test what users run.
+old way, in one piece, which compiles in half the time. Set XLA_FLAGS (to "", for instance) to test what users run.
 """
 
 import os
 import tempfile
 
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+)
 
 import jax
 import numpy as np
@@ -56,9 +59,12 @@ def data_dir(arrays, tmp_path, monkeypatch):
     return tmp_path / "data"
 
 
-LAWS = "tests.fedeba_jax.algorithms.test_laws"
+BY_ALGORITHM = ("tests.fedeba_jax.algorithms.test_laws", "tests.fedeba_jax.algorithms.test_twins")
 SHARING = (  # modules whose tests share runs or programs; others say so by a mark of their own
+    "tests.fedeba_jax.algorithms.test_min_norm",
     "tests.fedeba_jax.algorithms.test_personal_methods",
+    "tests.fedeba_jax.test_private_runs",
+    "tests.fedeba_jax.test_privacy_twins",
     "tests.fedeba_jax.test_rounds",
     "tests.fedeba_jax.test_sampling",
     "tests.fedeba_jax.test_server_runs",
@@ -66,10 +72,10 @@ SHARING = (  # modules whose tests share runs or programs; others say so by a ma
 
 
 def pytest_collection_modifyitems(items):
-    """Tests that share compiled programs go to one worker (`--dist=loadgroup`): laws by algorithm, others by file."""
+    """Tests that share compiled programs go to one worker (`--dist=loadgroup`): by algorithm, or by file."""
     for item in items:
         module = item.module.__name__
-        if module == LAWS:
+        if module in BY_ALGORITHM and hasattr(item, "callspec"):
             item.add_marker(pytest.mark.xdist_group(item.callspec.params["name"]))
         elif module in SHARING and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(module))

@@ -7,7 +7,6 @@ cohort, the data, the round and the hyper-parameters as arguments, cached by alg
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -26,8 +25,9 @@ MAPS = {
     "sharded": lambda: maps.sharded(maps.device_mesh()),
     "sharded_vmap": lambda: maps.sharded(maps.device_mesh(), jax.vmap),
 }
+A_FEW = ("fedavg", "fedeba_plus", "ditto", "afl")  # one exchange, two, clients' own models, a memory by client
 COHORT = 5  # divides neither by the chunks of 3 nor by the 2 shards
-IDS = jnp.array([2, 0, 5, 3, 1])
+IDS = np.array([2, 0, 5, 3, 1])
 KEY = 11
 AS_USERS = {"xla_cpu_use_fusion_emitters": True}  # the suite's way to emit code rounds by what is around an operation
 BY_CLIENT = {  # what servers remember of each client: the first axis of these counts clients
@@ -45,6 +45,17 @@ FOLLOWS_LABELS = {"rank_core_fed": "a client's shares of the random mixtures are
 BY_PLACE = {"fedfv": "its history lists updates by their place in the cohort; the rounds after show what it says"}
 
 
+def with_maps(argument, always, for_a_few):
+    """Every algorithm with each map; those `for_a_few` combine the others, and are slow beyond A_FEW."""
+
+    def case(value, name):
+        slow = value in for_a_few and name not in A_FEW
+        return pytest.param(value, name, marks=pytest.mark.slow if slow else ())
+
+    names = fedeba_jax.ALGORITHMS
+    return pytest.mark.parametrize((argument, "name"), [case(m, name) for m in always + for_a_few for name in names])
+
+
 def without_places(name, server):
     """The server's state but for a memory that is ordered by place in the cohort."""
     return server._replace(memory=None) if name in BY_PLACE else server
@@ -57,7 +68,7 @@ def made(problem, name, **changes):
 def traced(name):
     """The traced hyper-parameters of an algorithm, at values other than their defaults."""
     found = hyperparameters(fedeba_jax.ALGORITHMS[name]).values()
-    return {h.name: jnp.asarray(0.5 * (h.default or 0.4) + 0.1) for h in found if h.traced}
+    return {h.name: np.asarray(0.5 * (h.default or 0.4) + 0.1) for h in found if h.traced}
 
 
 def close(a, b, tolerance):
@@ -86,10 +97,16 @@ def one_round(name, client_map, cohort_size=COHORT, **changes):
 @functools.cache
 def program(name, map_name="map", x64=True):
     del x64  # a part of the cache's key
-    return jax.jit(one_round(name, MAPS[map_name]()))
+    return jax.jit(one_round(name, MAPS[map_name]()), compiler_options=AS_USERS if map_name == "map" else None)
 
 
 def start(name, cohort_size=COHORT):
+    return started(name, cohort_size, jax.config.jax_enable_x64)
+
+
+@functools.cache
+def started(name, cohort_size, x64):
+    del x64  # a part of the cache's key
     problem = tiny(cohort_size)
     return made(problem, name).init(jax.random.key(0), problem.model.init, problem.sizes)
 
@@ -98,13 +115,13 @@ def rounds(run, name, count, ids=IDS, rate=0.3):
     """`count` rounds of a one-round program; the cohort moves along by one client a round."""
     state, hparams, federation = start(name, len(ids)), traced(name), tiny(COHORT).federation
     for t in range(count):
-        state, info = run(state, (ids + t) % 6, jnp.asarray(t), jnp.asarray(rate), hparams, federation)
+        state, info = run(state, (ids + t) % 6, np.asarray(t), np.asarray(rate), hparams, federation)
+        state = jax.device_get(state)  # a sharded state would need a program of its own
     return state, info
 
 
-@every_algorithm
-@pytest.mark.parametrize("map_name", [m for m in MAPS if m != "map"])
-def test_client_maps_agree(x64, name, map_name):
+@with_maps("map_name", ["vmap", "sharded"], ["chunked", "sharded_vmap"])
+def test_client_maps_agree(x64, map_name, name):
     close(rounds(program(name, map_name), name, 5), rounds(program(name), name, 5), 1e-8)
 
 
@@ -118,19 +135,20 @@ def test_client_maps_agree_in_float32(name, map_name):
 
 @every_algorithm
 def test_jit_changes_nothing(x64, name):
-    expected = rounds(jax.jit(one_round(name, jax.vmap, cohort_size=2, steps=2)), name, 1, ids=IDS[:2])
+    expected = rounds(program(name, "vmap"), name, 1)
     with jax.disable_jit():
-        close(rounds(one_round(name, jax.vmap, cohort_size=2, steps=2), name, 1, ids=IDS[:2]), expected, 1e-10)
+        close(rounds(one_round(name, jax.vmap), name, 1), expected, 1e-10)
 
 
 @every_algorithm
-def test_many_rounds_are_one_scan_of_the_same_rounds(x64, name):
-    """A scan over rounds, in one piece or resumed in the middle, is round after round."""
+def test_many_rounds_with_scheduled_numbers_are_one_scan_of_the_same_rounds(x64, name):
+    """A scan over rounds, in one piece or resumed in the middle, is round after round with the numbers of each."""
     problem, key = tiny(COHORT), jax.random.key(KEY)
+    growing = {k: lambda t, v=v: v * (1 + 0.1 * t) for k, v in traced(name).items()}
 
     @jax.jit
     def four_from(state, first):
-        algorithm = made(problem, name, rate=0.3, **traced(name))
+        algorithm = fedeba_jax.scheduled(lambda **h: made(problem, name, rate=0.3, **h), **growing)
         return fedeba_jax.run_rounds(
             algorithm, problem.federation, state, key, first, rounds=4, sizes=problem.sizes, client_map=maps.mapped
         )
@@ -138,29 +156,10 @@ def test_many_rounds_are_one_scan_of_the_same_rounds(x64, name):
     middle, first_info = four_from(start(name), 0)
     scanned, second_info = four_from(middle, 4)
     state = start(name)
-    for t, ids in enumerate(jnp.concatenate([first_info["cohort"], second_info["cohort"]])):
-        state, _ = program(name)(state, ids, jnp.asarray(t), jnp.asarray(0.3), traced(name), problem.federation)
-    close(scanned, state, 1e-10)
-
-
-@every_algorithm
-def test_scheduled_numbers_are_those_of_the_round(x64, name):
-    problem, growing = tiny(COHORT), {k: lambda t, v=v: v * (1 + 0.1 * t) for k, v in traced(name).items()}
-
-    @jax.jit
-    def scheduled(state, ids, round_):
-        algorithm = fedeba_jax.scheduled(lambda **h: made(problem, name, rate=0.3, **h), **growing)
-        return fedeba_jax.run_round(
-            algorithm, problem.federation, state, jax.random.key(KEY), round_,
-            sizes=problem.sizes, client_map=maps.mapped, sample=exactly(ids),
-        )  # fmt: skip
-
-    state = expected = start(name)
-    for t in (0, 1):
+    for t, ids in enumerate(np.concatenate([first_info["cohort"], second_info["cohort"]])):
         values = {k: schedule(t) for k, schedule in growing.items()}
-        state, _ = scheduled(state, IDS, jnp.asarray(t))
-        expected, _ = program(name)(expected, IDS, jnp.asarray(t), jnp.asarray(0.3), values, problem.federation)
-    close(state, expected, 1e-10)
+        state, _ = program(name)(state, ids, np.asarray(t), np.asarray(0.3), values, problem.federation)
+    close(scanned, state, 1e-10)
 
 
 @every_algorithm
@@ -182,7 +181,7 @@ def test_relabelled_clients_give_relabelled_results(x64, name):
     """Full batch and full participation: nothing random is left to follow the labels."""
     problem, order = tiny(cohort_size=6), np.array([4, 2, 0, 5, 1, 3])
     run = jax.jit(one_round(name, jax.vmap, cohort_size=6, batch_size=12))
-    fixed = (jnp.arange(6), jnp.asarray(0), jnp.asarray(0.3), traced(name))
+    fixed = (np.arange(6), np.asarray(0), np.asarray(0.3), traced(name))
     results = []
     for federation in (problem.federation, problem.relabelled(order).federation):
         state = start(name, cohort_size=6)
@@ -198,36 +197,32 @@ def test_relabelled_clients_give_relabelled_results(x64, name):
     close(results[1].clients, jax.tree.map(lambda leaf: leaf[order], results[0].clients), 1e-10)
 
 
-@every_algorithm
-def test_swept_equals_single(x64, name):
+@with_maps("run_map", ["map", "vmap"], ["sharded"])
+def test_swept_equals_single(x64, run_map, name):
     """Bit-equal under map, 1e-8 under the other run maps; one trace serves every point."""
     traces, points = [], 3
     federation = tiny(COHORT).federation
-    hparams = {k: v * jnp.linspace(0.5, 1.1, points) for k, v in traced(name).items()}
-    rates = jnp.array([0.1, 0.2, 0.3])
+    hparams = {k: v * np.linspace(0.5, 1.1, points) for k, v in traced(name).items()}
+    rates = np.array([0.1, 0.2, 0.3])
 
     state = start(name)
     run = one_round(name, maps.mapped)
 
     def make_run(rate, hparams):
         traces.append(name)
-        return run(state, IDS, jnp.asarray(0), rate, hparams, federation)
+        return run(state, IDS, np.asarray(0), rate, hparams, federation)
 
-    alone = jax.jit(run, compiler_options=AS_USERS)
     single = [
-        alone(state, IDS, jnp.asarray(0), rates[i], {k: v[i] for k, v in hparams.items()}, federation)
+        program(name)(state, IDS, np.asarray(0), rates[i], {k: v[i] for k, v in hparams.items()}, federation)
         for i in range(points)
     ]
-    single = jax.tree.map(lambda *leaves: jnp.stack(leaves), *single)
-    for run_map, tolerance in [(maps.mapped, 0), (jax.vmap, 1e-8), (maps.sharded(maps.device_mesh()), 1e-8)]:
-        traces.clear()
-        options = AS_USERS if tolerance == 0 else None
-        sweep = jax.jit(
-            lambda *points, m=run_map: fedeba_jax.sweep(make_run, points, run_map=m), compiler_options=options
-        )
-        swept = sweep(rates, hparams)
-        close(swept, single, tolerance)
-        assert len(traces) == 1
+    single = jax.tree.map(lambda *leaves: np.stack(leaves), *single)
+    options, tolerance = (AS_USERS, 0) if run_map == "map" else (None, 1e-8)
+    sweep = jax.jit(
+        lambda *points: fedeba_jax.sweep(make_run, points, run_map=MAPS[run_map]()), compiler_options=options
+    )
+    close(sweep(rates, hparams), single, tolerance)
+    assert len(traces) == 1
 
 
 @every_algorithm
@@ -235,7 +230,7 @@ def test_state_is_a_fixed_point_of_shapes_and_dtypes(name):
     problem = tiny(COHORT)
     init = made(problem, name).init
     before = jax.eval_shape(lambda key: init(key, problem.model.init, problem.sizes), jax.random.key(0))
-    arguments = (IDS, jnp.asarray(0), jnp.asarray(0.3), traced(name), problem.federation)
+    arguments = (IDS, np.asarray(0), np.asarray(0.3), traced(name), problem.federation)
     after, info = jax.eval_shape(one_round(name, maps.mapped), before, *arguments)
     assert jax.tree.structure(before) == jax.tree.structure(after)
     assert jax.tree.leaves(before) == jax.tree.leaves(after)
