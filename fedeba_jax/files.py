@@ -8,6 +8,16 @@ from typing import IO
 
 
 @contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of writing that say which file: those of a full disk do not."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+@contextlib.contextmanager
 def replacing(path: Path, temporary: Path | None = None, keep: Path | None = None) -> Iterator[IO[bytes]]:
     """A file to write, which takes the place of `path` once it is whole and on the disk.
 
@@ -20,7 +30,7 @@ def replacing(path: Path, temporary: Path | None = None, keep: Path | None = Non
     """
     temporary = temporary or path.with_name(f"{path.name}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        with naming(path), open(temporary, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

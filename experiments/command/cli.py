@@ -139,7 +139,7 @@ def _told(error: Exception) -> tuple[str, int]:
     return f"{what}{os.strerror(error.errno).lower()}; give another path, or mend this one", 2
 
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _terminate(*_: object) -> None:

@@ -48,6 +48,9 @@ flags.DEFINE_float(
 )
 flags.DEFINE_integer("host_devices", 0, "CPU devices to make; 0 is one per core.", upper_bound=MOST_DEVICES)
 flags.DEFINE_integer("max_runs", grids.MOST_RUNS, "More runs than these are an error: most likely a slip.")
+flags.DEFINE_integer(
+    "checkpoint_every", 1, "Evaluations between checkpoints; there is also one when it is told to end.", lower_bound=1
+)
 flags.DEFINE_string("compilation_cache", None, "Folder that keeps compiled programs; empty for none.")
 _DEFINE = {int: flags.DEFINE_integer, float: flags.DEFINE_float}
 for _field, _kind in FIELDS.items():
@@ -59,7 +62,10 @@ for _field, _kind in FIELDS.items():
 
 flags.disclaim_key_flags()  # what `declare` declares is its caller's
 
-EXECUTION = ("client_map", "run_map", "data_budget", "host_devices", "compilation_cache", "overwrite", "max_runs")
+EXECUTION = (
+    *("client_map", "run_map", "data_budget", "host_devices", "compilation_cache"),
+    *("overwrite", "max_runs", "checkpoint_every"),
+)
 """Flags of how runs are executed: they have an effect in every binary that trains."""
 TRAINING = (*FIELDS, "task", "algorithm", "seeds", "data_seed", "init_seed", "sample_seed", "validation", "state_dtype")
 TRAINING += ("data", "data_dir", "out", *EXECUTION)

@@ -36,7 +36,7 @@ import numpy as np
 
 from experiments.command.runs import Run, varying
 from fedeba_jax.checkpoint import before
-from fedeba_jax.files import replacing
+from fedeba_jax.files import naming, replacing
 
 FORMAT, VERSION = "fedeba_jax experiment", 2
 MARK, RESULTS, ROUNDS, TIMINGS = "experiment.json", "results.jsonl", "rounds.jsonl", "timings.jsonl"
@@ -205,7 +205,7 @@ class Line(NamedTuple):
 
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Append rows as JSON lines, in one write; each ends with a checksum of what is before it."""
-    with open(path, "ab") as file:
+    with naming(path), open(path, "ab") as file:
         file.write("".join(as_line(row) for row in rows).encode())
         file.flush()
         os.fsync(file.fileno())  # a checkpoint, which vouches for the rows, may follow

@@ -3,8 +3,9 @@
 This is the one loop that `train`, `sweep`, `demo` and `compare` share.
 """
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,7 +105,19 @@ def execute(
         tell(planned)
         for group, batch in batches:
             resumed = stopped if _ids(batch) == stopped.batch else None
-            _run_batch(group, batch, out, origins[group.task.dataset], resumed, tell, log_rounds, checkpoint_every)
+            with _memory_errors():
+                _run_batch(group, batch, out, origins[group.task.dataset], resumed, tell, log_rounds, checkpoint_every)
+
+
+@contextlib.contextmanager
+def _memory_errors() -> Iterator[None]:
+    """XLA's word for a full memory as Python's."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" in str(error):
+            raise MemoryError(str(error).splitlines()[0]) from error
+        raise
 
 
 def _batches(group: Group, stopped: list[str]) -> list[list[Run]]:

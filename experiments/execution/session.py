@@ -56,6 +56,7 @@ def run(
                 log_rounds=log_rounds,
                 only_these=only_these,
                 overwrite=FLAGS.overwrite,
+                checkpoint_every=FLAGS.checkpoint_every,
             )
     except KeyboardInterrupt as stop:
         held = "what is done is" if (out / folder.RESULTS).exists() else "nothing was evaluated yet; it belongs"

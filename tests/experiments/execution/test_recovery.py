@@ -235,11 +235,7 @@ def test_every_option_is_resumed_to_the_same_bytes(tmp_path, name, options):
 @pytest.mark.parametrize("names", [CHECKPOINTS, FOLDER], ids=["checkpoints", "folder"])
 def test_two_hundred_faults_end_with_the_rows_of_a_run_left_alone(request, whole, tmp_path, origin, names):
     """All the way: what is missing is run, and the table holds the rows of the undisturbed run, in whatever order."""
-    expected, origin, rng = (
-        sorted((whole / folder.RESULTS).read_text().splitlines()),
-        request.getfixturevalue(origin),
-        random.Random(1),
-    )
+    origin, rng = request.getfixturevalue(origin), random.Random(1)
     for number in range(100):
         out = tmp_path / str(number)
         name, kind, said = check_damaged(origin, out, rng, names, resume=True)
