@@ -1,7 +1,6 @@
 """`train` as a user meets it: what it writes and says, killed and resumed, and what it refuses."""
 
 import json
-import random
 import signal
 import time
 
@@ -244,27 +243,3 @@ def test_killed_interrupted_and_terminated_it_is_resumed_to_the_same_bytes(tmp_p
     assert ended.returncode == 0, ended.stderr
     assert contents(out) == contents(whole)
     assert {path.name for path in out.iterdir()} == {path.name for path in whole.iterdir()}
-
-
-@pytest.mark.slow
-def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path):
-    """kill -9, twenty times, at moments drawn over the length of a run."""
-    whole, cache, rounds = tmp_path / "whole", tmp_path / "cache", 40
-    assert binary("experiments.train", *arguments(whole, cache, rounds)).returncode == 0  # compiles
-    begun = time.monotonic()
-    assert binary("experiments.train", *arguments(tmp_path / "timed", cache, rounds)).returncode == 0
-    duration, kills, tries, rng = time.monotonic() - begun, 0, 0, random.Random(0)
-    assert contents(tmp_path / "timed") == contents(whole)
-    while kills < 20:
-        out = tmp_path / f"killed{tries}"
-        tries += 1
-        for _ in range(4):
-            process = start("experiments.train", *arguments(out, cache, rounds))
-            time.sleep(rng.uniform(0.1, 0.9) * duration)
-            if process.poll() is not None:  # the machine is faster now: this one came to its end
-                break
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-            process.communicate()
-        assert binary("experiments.train", *arguments(out, cache, rounds)).returncode == 0
-        assert contents(out) == contents(whole)
