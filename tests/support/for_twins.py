@@ -1,5 +1,7 @@
 """The tiny problem as the NumPy twins take it: the same start, data, rates, and draws of the fast code."""
 
+import functools
+
 import jax
 import numpy as np
 
@@ -13,20 +15,28 @@ ROUNDS = 5
 
 def drawn(problem, key, epochs=None):
     """The batches that the fast code draws for all clients, as the twin takes them."""
-    local = fedeba_jax.LocalTraining(
-        objective=None, learning_rate=0.0, steps=problem.steps, batch_size=problem.batch_size, epochs=epochs
-    )
-    federation = problem.federation
+    draw = drawing(problem.steps, problem.batch_size, epochs, jax.config.jax_enable_x64)
+    clients = range(problem.sizes.num_clients)
+    drawn = draw(key, problem.federation, np.arange(ROUNDS), np.array(clients))
+    position, mask, steps = jax.tree.map(np.asarray, drawn)
+    return [{i: [position[t, i, k][mask[t, i, k]] for k in range(steps[t, i])] for i in clients} for t in range(ROUNDS)]
 
-    def one(t, i):
+
+@functools.cache
+def drawing(steps, batch_size, epochs, x64):
+    """The program behind `drawn`."""
+    del x64  # a part of the cache's key
+    local = fedeba_jax.LocalTraining(
+        objective=None, learning_rate=0.0, steps=steps, batch_size=batch_size, epochs=epochs
+    )
+
+    def one(key, federation, t, i):
         _, clients, _ = round_keys(key, t)
         data = LocalData(federation.x, federation.y, federation.rows[i], federation.num_examples[i])
         return local.batches(Client(i, jax.random.fold_in(clients, i), data, (), t))
 
-    over_clients = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))
-    clients = range(problem.sizes.num_clients)
-    position, mask, steps = jax.tree.map(np.asarray, jax.jit(over_clients)(np.arange(ROUNDS), np.array(clients)))
-    return [{i: [position[t, i, k][mask[t, i, k]] for k in range(steps[t, i])] for i in clients} for t in range(ROUNDS)]
+    over_clients = jax.vmap(one, in_axes=(None, None, None, 0))
+    return jax.jit(jax.vmap(over_clients, in_axes=(None, None, 0, None)))
 
 
 def as_twin_problem(problem, key, cohorts, epochs=None):

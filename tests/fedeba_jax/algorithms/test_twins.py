@@ -1,5 +1,7 @@
 """The fast code equals the loop-and-NumPy twins: float64, 5 rounds, 1e-8, ragged clients."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 import fedeba_jax
 from fedeba_jax import tree
 from fedeba_jax.algorithms.rank_core_fed import mixtures
+from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.method import uses_everybody
 from tests.support.for_twins import ROUNDS, as_twin_problem, to_numpy
 from tests.support.problems import tiny
@@ -93,8 +96,8 @@ KEPT = {  # what an algorithm keeps besides its model, by the twin's name for it
 def twin_arguments(problem, key, cohorts, name, hparams):
     """Hyper-parameters as the twin takes them: with the draws that the fast code makes itself."""
     given = TWIN_SPELLING.get(name, lambda **h: {k: None if v == "none" else v for k, v in h.items()})(**hparams)
-    algorithm = problem.algorithm(name, **hparams)
-    start = algorithm.init(key, problem.model.init, problem.sizes)
+    if name in ("focus", "lp_proj"):
+        start = problem.algorithm(name, **hparams).init(key, problem.model.init, problem.sizes)
     if name == "focus":
         given["clusters"] = models_of(start, name)
     elif name == "lp_proj":
@@ -122,6 +125,26 @@ def close(fast, slow):
         np.testing.assert_allclose(a, b, atol=1e-8, rtol=0)
 
 
+def trained(name, hparams, cohort_size=4, epochs=None):
+    """(problem, key, state, info) after five rounds; cases that differ in traced numbers alone share a program."""
+    known = hyperparameters(fedeba_jax.ALGORITHMS[name])
+    numbers = {k: float(v) for k, v in hparams.items() if known[k].traced}
+    static = tuple((k, v) for k, v in hparams.items() if k not in numbers)
+    (problem, run), key = program(name, static, cohort_size, epochs), jax.random.key(3)
+    return problem, key, *run(key, numbers)
+
+
+@functools.cache
+def program(name, static, cohort_size, epochs):
+    problem = tiny(cohort_size, epochs=epochs)
+
+    @jax.jit
+    def run(key, numbers):
+        return problem.train(problem.algorithm(name, **dict(static), **numbers), key, rounds=ROUNDS)
+
+    return problem, run
+
+
 def test_every_algorithm_has_a_twin():
     assert set(TWINS) == set(fedeba_jax.ALGORITHMS) == {name for name, _ in CASES}
 
@@ -129,9 +152,7 @@ def test_every_algorithm_has_a_twin():
 @pytest.mark.parametrize(("name", "hparams"), CASES, ids=lambda v: v if isinstance(v, str) else None)
 def test_fast_equals_twin(x64, name, hparams):
     everybody = uses_everybody(fedeba_jax.ALGORITHMS[name], hparams)
-    problem, key = tiny(6 if everybody else 4), jax.random.key(3)
-    state, info, _ = jax.jit(lambda key: problem.run(problem.algorithm(name, **hparams), key, rounds=ROUNDS))(key)
-    compare(problem, key, state, info, name, hparams)
+    compare(*trained(name, hparams, 6 if everybody else 4), name, hparams)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +167,7 @@ def test_fast_equals_twin(x64, name, hparams):
 )
 def test_fast_equals_twin_with_unequal_steps(x64, name, hparams):
     """With local epochs clients take different numbers of steps."""
-    problem, key = tiny(epochs=2), jax.random.key(3)
-    state, info, _ = jax.jit(lambda key: problem.run(problem.algorithm(name, **hparams), key, rounds=ROUNDS))(key)
-    compare(problem, key, state, info, name, hparams, epochs=2)
+    compare(*trained(name, hparams, epochs=2), name, hparams, epochs=2)
 
 
 def compare(problem, key, state, info, name, hparams, epochs=None):
