@@ -33,7 +33,8 @@ def runs() -> list[Run]:
 def main() -> None:
     (run,), datasets = opening.opened(runs(), FLAGS.data_dir)
     dataset, task = datasets[run.task.dataset], run.task
-    split = run.dealing.split(dataset, run.seeds.data)
+    with opening.naming_flags():
+        split = run.dealing.split(dataset, run.seeds.data)
     splits = {"train": split.train, "validation": split.validation, "test": split.test}
     title = (
         f"{task.dataset}: {task.clients} clients by {task.partition}, tested by {task.test_split}, "

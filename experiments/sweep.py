@@ -3,9 +3,10 @@
     python -m experiments.sweep --task=fashion_mnist_mini_mlp --rounds=100 --algorithm=fedeba_plus \\
         --grid=tau=0.05,0.1,0.5,1,5 --grid=alpha=0,0.1,0.5,0.9 --grid=theta=0,15,30,45,90 --seeds=0:2 --out=runs/grid
 
---dry_run shows the plan. A sweep that was stopped is resumed by the same command; with more values or seeds it
-runs what is missing. Presets, one for each ablation of the paper: --flagfile=experiments/configs/NAME.flags.
-Results: python -m experiments.report OUT. The default of --out is runs/sweep/TASK, of --validation 0.1.
+--dry_run shows the plan: it compiles each program and trains ten rounds or fewer of it, to time them. A sweep that was
+stopped is resumed by the same command; with more values or seeds it runs what is missing. Presets, one for each
+ablation of the paper: --flagfile=experiments/configs/NAME.flags. Results: python -m experiments.report OUT. The default
+of --out is runs/sweep/TASK, of --validation 0.1.
 """
 
 from pathlib import Path
@@ -18,7 +19,7 @@ from experiments.command.opening import opened
 from experiments.command.runs import Run
 from experiments.execution import runner, session
 from experiments.execution.progress import Progress
-from experiments.reporting import summary
+from experiments.reporting import loading, selection, summary
 
 FLAGS = flags.FLAGS
 flags.DEFINE_multi_string("grid", [], "NAME=VALUE,VALUE,... of a hyper-parameter or a field of the task; repeatable.")
@@ -26,7 +27,7 @@ flags.DEFINE_multi_string("point", [], "NAME=VALUE,NAME=VALUE,...: a single poin
 flags.DEFINE_integer("random", 0, "If not 0: so many random points of the grid, which may have ranges LOW..HIGH[:log].")
 flags.DEFINE_integer("random_seed", 0, "Seed of --random.")
 flags.DEFINE_integer("batch_runs", 0, "Runs at once; 0 chooses by the cores, or by an accelerator's memory.")
-flags.DEFINE_bool("dry_run", False, "Show the plan, with the time of a first chunk and the memory, and stop.")
+flags.DEFINE_bool("dry_run", False, "Show the plan, with memory and time from ten rounds or fewer, and stop.")
 common_flags.declare(*common_flags.TRAINING, "select_on", "metric")
 VALIDATION = 0.1  # the default fraction: the best point is not chosen on test data
 
@@ -75,6 +76,9 @@ def main() -> None:
     progress = Progress(FLAGS.select_on, FLAGS.metric)
     session.run(asked, out, progress, batch_runs=FLAGS.batch_runs, in_detail=True)
     summary.write(out)
+    view = loading.View(metric=FLAGS.metric, split=FLAGS.select_on)
+    for line in selection.costly(loading.group(loading.load([out])), view):
+        print(line)
     print(f"results: {out}; tables and pictures: python -m experiments.report {out}")
 
 

@@ -13,6 +13,7 @@ from fedeba_jax.data.synthetic import SYNTHETIC
 from fedeba_jax.hyperparameters import collaborators
 
 CUSTOM = custom.NAME
+MOST_CLIENTS = 10_000_000  # of synthetic data
 
 
 def own(path: str) -> str:
@@ -29,7 +30,10 @@ def read(text: str) -> str:
     """The text of a data set as it is compared and recorded; an error, in one line, if it names none."""
     name, opened, _ = text.partition("(")
     if name in SYNTHETIC:
-        return str(calls.parse(SYNTHETIC, text, "--dataset"))
+        call = calls.parse(SYNTHETIC, text, "--dataset")
+        if call.arguments["clients"] > MOST_CLIENTS:
+            raise ValueError(f"--dataset={shown(text)}: so many clients cannot be made; give at most {MOST_CLIENTS}")
+        return str(call)
     if name == CUSTOM and (not opened or not text.endswith(")") or text == own("")):
         raise ValueError(f"--dataset={shown(text)} names no file; give --data=FILE.npz, or --data=FOLDER")
     if name != CUSTOM and text not in DATASETS:
@@ -50,5 +54,9 @@ def load(text: str, data_dir: str | None) -> Dataset:
         return custom.load(inside.removesuffix(")"))
     if name in SYNTHETIC:
         call = calls.parse(SYNTHETIC, text, "--dataset")
-        return call.make(**({"data_dir": data_dir} if "data_dir" in collaborators(call.function) else {}))
+        supplied = {"data_dir": data_dir} if "data_dir" in collaborators(call.function) else {}
+        try:
+            return call.make(**supplied)
+        except ValueError as error:
+            raise ValueError(f"--dataset={shown(text)} is not possible: {error}") from None
     return sources.load(text, data_dir)

@@ -4,14 +4,21 @@ A task may leave to the data how many clients there are (natural partitions), ho
 on, and which network fits. Everything after this module sees numbers and names.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 from experiments.command import compatibility, datasets, tasks
 from experiments.command.runs import Run
 from fedeba_jax.data.sources import Dataset
 
 SMALLEST_IMAGE = 16  # pixels on a side that the CNN needs
+FLAG_OF = {"num_clients": "clients", "alpha": "dirichlet"}  # what the library calls otherwise
+_NAMES = (  # names that are no words of their own, and clients where it is one
+    r"num_clients|alpha|shards_per_client|test_split|label_noise|(?:partition|clients)(?==)|(?<=lower )clients"
+    r"|(?<=give )clients"
+)
 
 
 def opened(runs: Sequence[Run], data_dir: str | None) -> tuple[list[Run], dict[str, Dataset]]:
@@ -21,15 +28,36 @@ def opened(runs: Sequence[Run], data_dir: str | None) -> tuple[list[Run], dict[s
     return list({run.id: run for run in each}.values()), found
 
 
+@contextlib.contextmanager
+def naming_flags() -> Iterator[None]:
+    """Errors of the library on how data is dealt name the flags that say so."""
+    try:
+        yield
+    except ValueError as error:
+        told = re.sub(rf"(?<![\w-])(?:{_NAMES})\b", lambda name: f"--{FLAG_OF.get(name[0], name[0])}", str(error))
+        raise ValueError(told) from None
+
+
 def settled(run: Run, dataset: Dataset) -> Run:
     """The run with all that is automatic as this data set has it."""
-    dealing = run.dealing.settled(dataset)
+    with naming_flags():
+        dealing = run.dealing.settled(dataset)
     dealt = {name: getattr(dealing, name) for name in ("clients", "partition", "test_split")}
     model = fitting_model(dataset) if run.task.model == tasks.AUTO else run.task.model
     task = tasks.checked(dataclasses.replace(run.task, **dealt, model=model))
+    _check_objective(task, dataset)
     task = compatibility.everybody(run.algorithm, run.hparams, task)
     compatibility.check(run.algorithm, run.hparams, task)
     return run if task == run.task else dataclasses.replace(run, task=task)
+
+
+def _check_objective(task: tasks.Task, dataset: Dataset) -> None:
+    """An error if the objective cannot be that of this data."""
+    place = f"--objective={task.objective} with {task.dataset}"
+    if task.objective.name == "lsr" and dataset.y_train.ndim > 1:
+        raise ValueError(f"{place}: it takes one label for each example, not a sequence; give cross_entropy")
+    if task.objective.name == "lsr" and task.objective.arguments["views"] != "same" and dataset.x_train.ndim != 4:
+        raise ValueError(f"{place}: only images have views; give lsr(views=same), or cross_entropy")
 
 
 def fitting_model(dataset: Dataset) -> str:

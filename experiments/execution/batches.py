@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import jax
 
+from experiments.command.opening import naming_flags
 from experiments.command.runs import Run, grouped
 from experiments.execution import devices
-from experiments.execution.program import Program, Runs, round_number, stack
+from experiments.execution.program import Data, Program, Runs, round_number, stack
 from experiments.execution.supply import Hosted, Resident, Supply
 from fedeba_jax import client_map as maps
 from fedeba_jax import tree
@@ -18,6 +19,7 @@ from fedeba_jax.data.sources import Dataset
 from fedeba_jax.models import accelerator_map, make_model
 from fedeba_jax.rounds import sizes_from
 
+TIMED = 10  # rounds at most that an estimate trains
 BATCH_ON_CPU = 16  # runs at once: enough to fill the cores, few enough to stream and to bound the memory
 
 
@@ -41,7 +43,8 @@ class Group:
         first = runs[0]
         self.task = first.task
         dealing = first.dealing
-        self.splits = {run.seeds.data: dealing.split(dataset, run.seeds.data) for run in runs}
+        with naming_flags():
+            self.splits = {run.seeds.data: dealing.split(dataset, run.seeds.data) for run in runs}
         self.pools = dealing.pools(dataset)
         model = make_model(self.task.model, dataset.name, dataset.x_train.shape[1:], dataset.num_classes)
         capacity = max(int(split.train.counts.max()) for split in self.splits.values())
@@ -59,9 +62,13 @@ class Group:
             return self.memory()
 
         by_memory = not how.batch_runs and jax.default_backend() != "cpu"
-        set_batch(1 if by_memory else how.batch_runs or batch_size(len(runs), jax.device_count()))
-        self.program.check_memory(self.stacked(runs[: self.batch_runs]))
+        chosen = min(how.batch_runs, len(runs)) or batch_size(len(runs), jax.device_count())
+        set_batch(1 if by_memory else chosen)
+        some = runs[: self.batch_runs]
+        self.program.check_memory(self.stacked(some))
         self.hosted = self._stays_on_host(how.data_budget)
+        if not self.hosted and self.program.large_number(self.stacked(some)):
+            self.program.check_arrays(self.stacked(some), Data(self.tables(some), self.pools), self.chunk_after(0))
         if by_memory:
             set_batch(fitting(len(runs), memory_of, jax.devices()[0].memory_stats()["bytes_limit"]))
 
@@ -131,10 +138,10 @@ class Group:
             self._compiled[rounds] = self.program.chunk(rounds).lower(*arguments).compile()
         return self._compiled[rounds]
 
-    def memory(self) -> int:
-        """Bytes of the chunk program, arguments included, by XLA's own account."""
+    def memory(self, rounds: int | None = None) -> int:
+        """Bytes of the program of so many rounds (None: a chunk), arguments included, by XLA's own account."""
         runs, supply = self.placed(self.missing[: self.batch_runs])
-        rounds = self.chunk_after(0)
+        rounds = rounds or self.chunk_after(0)
         compiled = self.chunk(rounds, runs, self.start(runs), round_number(0), supply.feed(0, rounds))
         analysis = compiled.memory_analysis()
         return analysis.temp_size_in_bytes + analysis.argument_size_in_bytes + analysis.output_size_in_bytes
@@ -162,19 +169,20 @@ def fitting(runs: int, memory_of: Callable[[int], int], limit: int) -> int:
 
 
 def estimate(group: Group) -> str:
-    """Memory, and time from a timed first chunk (run after a warm-up that compiles it)."""
-    task = group.task
-    memory = group.memory()
+    """Memory, and time from the first rounds, a few of them, with an evaluation; trained once, after compilation.
+
+    Where evaluations are rarer than that, the time is too long rather than too short.
+    """
+    rounds = min(group.chunk_after(0), TIMED)
+    memory = group.memory(rounds)
     runs, supply = group.placed(group.missing[: group.batch_runs])
-    rounds = group.chunk_after(0)
-    seconds = []
-    for _ in range(2):
-        state = group.start(runs)
-        begun = time.perf_counter()
-        data = supply.feed(0, rounds)
-        state, *_ = jax.block_until_ready(group.chunk(rounds)(runs, state, round_number(0), data))
-        jax.block_until_ready(supply.score(runs, state))
-        seconds.append(time.perf_counter() - begun)
-    total = min(seconds) * task.rounds / rounds * len(group.batches())
-    chunk = f"{min(seconds):.2f} s for {rounds} rounds"
-    return f"{memory / 2**20:.0f} MiB, about {total:.0f} s ({chunk})"
+    state = group.start(runs)
+    begun = time.perf_counter()
+    data = supply.feed(0, rounds)
+    state, *_ = jax.block_until_ready(group.chunk(rounds)(runs, state, round_number(0), data))
+    jax.block_until_ready(supply.score(runs, state))
+    seconds = time.perf_counter() - begun
+    total = seconds * group.task.rounds / rounds * len(group.batches())
+    at_most = " at most" if rounds < group.chunk_after(0) else ""
+    told = f"{seconds:.2f} s for {rounds} round{'s' * (rounds != 1)} and an evaluation"
+    return f"{memory / 2**20:.0f} MiB, about {total:.0f} s{at_most} ({told})"

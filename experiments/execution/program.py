@@ -21,9 +21,11 @@ from fedeba_jax import client_map as maps
 from fedeba_jax import evaluate, tree
 from fedeba_jax.data.dealing import assemble
 from fedeba_jax.evaluate import Judgement, Scores
-from fedeba_jax.hyperparameters import collaborators
+from fedeba_jax.hyperparameters import collaborators, is_whole
 from fedeba_jax.types import Algorithm, Federation, Info, Model, Sizes, State
 
+REMARKABLE = 100_000
+"""Programs with a number so large in them are traced before anything is compiled, to see what memory they take."""
 Evaluation = dict[str, dict[str, Scores]]  # by split and model, [R, M] each
 
 
@@ -155,14 +157,47 @@ class Program:
         needed, free = copies * tree.num_bytes(jax.eval_shape(self.init(), runs)), devices.free_memory()
         if needed <= free:
             return
-        count = len(runs.init_seed)
-        remedies = ["--state_dtype=bfloat16"] * (self.state_dtype == "float32") + ["fewer --clients"]
+        count, large = len(runs.init_seed), self.large_number(runs)
+        remedies = [f"a smaller {large}"] if large else []
+        remedies += ["--state_dtype=bfloat16"] * (self.state_dtype == "float32") + ["fewer --clients"]
         remedies += ["fewer runs at once"] * (count > 1) + ["--host_devices=1"] * (copies > 1)
         raise ValueError(
             f"--algorithm={join(runs.numbers, self.static)[0]} keeps {needed / 2**30:.2f} GiB of state "
             f"({self.sizes.num_clients} clients x {count} runs x {copies} copies), and {free / 2**30:.2f} GiB are "
             f"free; give {' or '.join(remedies)}"
         )
+
+    def large_number(self, runs: Runs) -> str:
+        """The largest whole number of the settings that arrays may be as long as, if it is remarkable; else ""."""
+        _, hparams, task = join(runs.numbers, self.static)
+        numbers = {name: value for name, value in hparams.items() if is_whole(value)}
+        numbers |= {"--eval_every": min(task.eval_every, task.rounds), "--local_epochs": task.local_epochs}
+        numbers["--steps"] = task.steps
+        name = max(numbers, key=lambda name: numbers[name])
+        return f"{name}={numbers[name]}" if numbers[name] >= REMARKABLE else ""
+
+    def check_arrays(self, runs: Runs, data: Data, rounds: int) -> None:
+        """An error if one array of a chunk of rounds alone takes more than there is; it is traced, not compiled."""
+        large, free = self.large_number(runs), devices.free_memory()
+        state, data = jax.eval_shape(self.init(), runs), jax.eval_shape(lambda data: data, data)
+        try:
+            needed = largest_array(self.chunk(rounds).trace(runs, state, round_number(0), data).jaxpr.jaxpr)
+        except OverflowError:
+            raise ValueError(f"{large}: the program cannot count so far; give a smaller number") from None
+        if needed > free:
+            raise ValueError(
+                f"{large}: one array of the program takes {needed / 2**30:.2f} GiB, and {free / 2**30:.2f} GiB are "
+                "free; give a smaller number"
+            )
+
+
+def largest_array(jaxpr: Any) -> int:
+    """Bytes of the largest array that a program makes, in all of its parts."""
+    made = [variable.aval for equation in jaxpr.eqns for variable in equation.outvars]
+    sizes = [aval.size * getattr(aval.dtype, "itemsize", 4) for aval in made if hasattr(aval, "size")]
+    parts = [leaf for equation in jaxpr.eqns for leaf in jax.tree.leaves(list(equation.params.values()))]
+    inner = [getattr(part, "jaxpr", part) for part in parts]
+    return max([0, *sizes, *(largest_array(part) for part in inner if hasattr(part, "eqns"))])
 
 
 def make_algorithm(name: str, hparams: dict[str, Any], task: Task, model: Model) -> Algorithm:

@@ -68,5 +68,7 @@ def _epsilon(accountant: Any, event: Any, releases: int, delta: float) -> float:
     logging.set_verbosity(logging.ERROR)
     try:
         return float(accountant.compose(SelfComposedDpEvent(event, releases)).get_epsilon(delta))
+    except ValueError as error:  # "math domain error": a logarithm of 0
+        raise ArithmeticError(str(error)) from None
     finally:
         logging.set_verbosity(verbosity)

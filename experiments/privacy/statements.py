@@ -44,7 +44,11 @@ def statement(run: Run, *, rounds: int, counts: Sequence[int] | np.ndarray) -> d
         return _no_guarantee(call, "sigma = 0 adds no noise")
     if call.arguments["delta"] > 1 / population:
         return _no_guarantee(call, f"delta is above 1/{population}: it would let one {call.name} be published")
-    claimed = _of_clients(run, rounds) if call.name == "client" else _of_examples(run, rounds, counts)
+    try:
+        claimed = _of_clients(run, rounds) if call.name == "client" else _of_examples(run, rounds, counts)
+    except ArithmeticError:
+        told = f"--privacy={call}: no epsilon can be computed for so much noise, or so little"
+        raise ValueError(f"{told}; give a sigma nearer to 1") from None
     claim = {**_basis(call, guarantee=True), **claimed, "not_covered": NOT_COVERED}
     return {**claim, "text": TEXT.format(**claim)}
 

@@ -11,6 +11,9 @@ from experiments.reporting.statistics import within_noise
 ON_TEST = "the choice used the test data: the figures of chosen settings are optimistic"
 
 
+FAR = 5.0  # points of mean accuracy
+
+
 class Choice(NamedTuple):
     """The chosen settings, one per algorithm, and how they were chosen."""
 
@@ -30,12 +33,28 @@ def ranked(settings: Sequence[Setting], view: View) -> list[Setting]:
     return sorted(known, key=lambda s: COLUMNS[view.metric].rank(known[s]))
 
 
+def costly(settings: Sequence[Setting], view: View) -> list[str]:
+    """A line for each algorithm whose best setting by another metric than the mean has a mean far below the best."""
+    lines = []
+    for algorithm, own in by_algorithm(settings).items():
+        by_metric, by_mean = ranked(own, view), ranked(own, view._replace(metric="mean"))
+        if view.metric == "mean" or not by_metric or not by_mean:
+            continue
+        chosen, best = (setting.mean("mean", view) for setting in (by_metric[0], by_mean[0]))
+        if best - chosen > FAR:
+            lines.append(
+                f"{algorithm}: by {view.metric} the best setting is {by_metric[0].label}, with a mean accuracy of "
+                f"{chosen:.1f} %; {by_mean[0].label} has {best:.1f} %: beware of models that are equally bad for all"
+            )
+    return lines
+
+
 def choose(settings: Sequence[Setting], view: View) -> Choice | None:
     """The best setting of each algorithm by its mean over seeds in the view; None if there is nothing to choose."""
     candidates = by_algorithm(settings)
     if len(candidates) == len(settings):
         return None
-    choice = Choice([], [ON_TEST] if view.split == "test" else [])
+    choice = Choice([], [*([ON_TEST] if view.split == "test" else []), *costly(settings, view)])
     for algorithm, own in candidates.items():
         usable = comparable(own)
         if len(own) == 1:

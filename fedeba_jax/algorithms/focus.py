@@ -35,7 +35,8 @@ def focus(local: LocalTraining, server: Server, *, clusters: Count = 2, pi_dampi
     """
 
     def init(key: Key, init_params: InitParams, sizes: Sizes) -> State:
-        keys = jnp.stack([key, *(jax.random.fold_in(key, m) for m in range(1, clusters))])
+        further = jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(1, clusters))
+        keys = jnp.concatenate([key[None], further])
         state = jax.vmap(lambda key: server.init(init_params(key), sizes))(keys)
         return State(state, jnp.full((sizes.num_clients, clusters), 1 / clusters))
 

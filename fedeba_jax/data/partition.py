@@ -82,7 +82,7 @@ def dirichlet(
     else:
         raise ValueError(
             f"alpha={alpha} gave some client fewer than min_size={min_size} examples in each of "
-            f"{max_tries} tries; raise alpha, or lower min_size or num_clients={num_clients}"
+            f"{max_tries} tries; raise alpha, or lower num_clients={num_clients}"
         )
     parts = [
         np.split(rng.permutation(np.flatnonzero(labels == label)), np.cumsum(size)[:-1])
@@ -141,8 +141,8 @@ def holdout(clients: Sequence[np.ndarray], *, fraction: float, seed: int) -> tup
     if len(counts) and counts.min() < 2:
         few = counts.argmin()
         raise ValueError(
-            f"clients[{few}] has {counts[few]} examples and a holdout needs 2; raise min_size, lower num_clients, or "
-            "leave that client out"
+            f"clients[{few}] has {counts[few]} examples and a holdout needs 2; lower num_clients, or leave that client "
+            "out"
         )
     rng = np.random.default_rng(seed)
     shuffled = np.concatenate([rng.permutation(own) for own in clients])
@@ -161,7 +161,7 @@ def _shards(labels: np.ndarray, num_clients: int, shards_per_client: int) -> Cli
     if size == 0:
         raise ValueError(
             f"num_clients={num_clients} with shards_per_client={shards_per_client} needs "
-            f"{number} examples and there are {len(labels)}; lower num_clients"
+            f"{number} examples and there are {len(labels)}; lower num_clients or shards_per_client"
         )
     order = np.argsort(labels, kind="stable")
     return Ragged(order[: number * size], np.full(number, size))
@@ -220,7 +220,7 @@ def _all_tested(train: Clients, test: Clients) -> Clients:
         client = int(test.counts.argmin())
         raise ValueError(
             f"client {client} with {train.counts[client]} train examples gets no test example in "
-            "proportion; use a holdout, raise min_size or lower num_clients"
+            "proportion; use a holdout, or lower num_clients"
         )
     return test
 
@@ -233,12 +233,14 @@ def _labels(name: str, labels: np.ndarray) -> np.ndarray:
 
 
 def _at_least(name: str, value: int, least: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise ValueError(f"{name}={value!r} is not a whole number; give one of at least {least}")
     if value < least:
         raise ValueError(f"{name}={value} is less than {least}; raise {name}")
 
 
 def _positive(name: str, value: float) -> None:
-    if not (np.isfinite(value) and value > 0):
+    if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
         raise ValueError(f"{name}={value} is not a positive number; use for example {name}=0.1")
 
 
@@ -247,5 +249,5 @@ def _enough(num_examples: int, num_clients: int, min_size: int) -> None:
     if num_clients * min_size > num_examples:
         raise ValueError(
             f"min_size={min_size} for num_clients={num_clients} needs more examples than the "
-            f"{num_examples} there are; lower min_size or num_clients"
+            f"{num_examples} there are; lower num_clients"
         )

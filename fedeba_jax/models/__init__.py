@@ -7,6 +7,8 @@ Which to use: `mlp` or `logistic` for 28x28 grey images (MNIST, Fashion-MNIST) a
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from fedeba_jax.models.mobile import mobilenet_v2
 from fedeba_jax.models.networks import cnn, cnn_deep, cnn_narrow, cnn_shallow, cnn_wide, logistic, mlp
 from fedeba_jax.models.normalization import IDENTITY, NORMALIZATION
@@ -69,6 +71,10 @@ def make_model(name: str, dataset: str, input_shape: Sequence[int], num_classes:
     """
     if name not in MODELS:
         raise ValueError(f"model={name!r} is not known; choose one of {sorted(MODELS)}")
+    for field, numbers in (("input_shape", tuple(input_shape)), ("num_classes", (num_classes,))):
+        if not numbers or not all(isinstance(n, int | np.integer) and n >= 1 for n in numbers):
+            given = numbers if field == "input_shape" else num_classes
+            raise ValueError(f"model={name}: {field}={given} is not valid; give whole numbers from 1")
     if name in OF_TOKENS:
         return OF_TOKENS[name](input_shape, num_classes)
     return OF_VALUES[name](input_shape, num_classes, normalization=NORMALIZATION.get(dataset, IDENTITY))

@@ -1,6 +1,7 @@
 """`sweep` as a user meets it: its plan, its results, killed and resumed, and what it refuses."""
 
 import random
+import re
 import signal
 import time
 
@@ -9,11 +10,14 @@ from absl import flags
 from absl.testing import flagsaver
 
 from experiments import sweep
-from experiments.execution import folder, session
+from experiments.execution import batches, folder, session
+from experiments.reporting import page
+from tests.support.folders import both, sweep_folder
 from tests.support.runs import MINI, TINY_FLAGS, compilations, start
 
 pytestmark = pytest.mark.usefixtures("parsed_flags")
 
+POINTS = [(1.0, 83.0, 90.0), (2.0, 12.9, 0.5)]  # tau, mean, variance
 TEN = ",".join(map(str, range(1, 11)))
 BAD = [
     (["--grid=tau="], "--grid=tau= is not NAME=VALUE"),
@@ -81,7 +85,35 @@ def test_a_dry_run_shows_the_plan_with_its_cost_and_writes_nothing(call, tmp_pat
     assert first == f"4 runs (4 to do), 1 compilation, varying lr; {tmp_path / 'out'}"
     assert second.startswith("  fedavg: 4 runs, 4 at once, 2 rounds, run map sharded, client map map; ")
     assert " MiB, about " in second
+    assert second.endswith(" s for 1 round and an evaluation)")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_trains_few_rounds_however_rare_evaluations_are(call, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(batches, "TIMED", 2)
+    changes = ["--rounds=1000", "--eval_every=100000000", "--batch_runs=40", "--seeds=0:2"]
+    call(*changes, "--dry_run", f"--out={tmp_path / 'out'}")
+    _, group = capsys.readouterr().out.splitlines()
+    assert group.startswith("  fedavg: 2 runs, 2 at once, 1000 rounds, ")  # of 40 that were allowed
+    assert re.search(r"about \d+ s at most \([\d.]+ s for 2 rounds and an evaluation\)$", group)
+
+
+def test_a_metric_that_a_useless_model_wins_is_announced(call, tmp_path, capsys, monkeypatch):
+    points = [("fedavg", {"tau": tau}, 0, both(mean, mean), variance) for tau, mean, variance in POINTS]
+    held = sweep_folder(tmp_path / "held", points)
+    monkeypatch.setattr(session, "run", lambda *_, **__: None)
+    told = (
+        "fedavg: by variance the best setting is fedavg tau=2, with a mean accuracy of 12.9 %; fedavg tau=1 has 83.0 %"
+    )
+    call("--metric=variance", f"--out={held}")
+    assert told in capsys.readouterr().out
+    call("--metric=worst5", f"--out={held}")
+    assert "beware" not in capsys.readouterr().out  # the best of both has it
+    page.report([held], tmp_path / "report", metric="variance", plot=False)
+    assert told in " ".join(capsys.readouterr().out.split())
+    assert told in (tmp_path / "report" / "report.md").read_text()
+    page.report([held], tmp_path / "report", metric="mean", plot=False)
+    assert "beware" not in capsys.readouterr().out
 
 
 def test_many_values_are_one_compilation_and_more_seeds_run_what_is_missing(call, tmp_path, capsys):

@@ -10,11 +10,13 @@ from absl.testing import flagsaver
 
 from experiments import train
 from experiments.command import cli
+from experiments.command.opening import opened
 from experiments.command.tasks import TASKS
-from experiments.execution import folder, session
+from experiments.execution import devices, folder, runner, session
+from experiments.execution.batches import How
 from experiments.reporting import loading
 from fedeba_jax import ALGORITHMS
-from tests.support.runs import MINI, TINY_FLAGS, binary, make, start
+from tests.support.runs import MINI, TINY_FLAGS, binary, compilations, make, start
 
 pytestmark = pytest.mark.usefixtures("parsed_flags")
 RESULT_FILES = (folder.MARK, folder.RESULTS, folder.ROUNDS, folder.SUMMARY)
@@ -179,6 +181,64 @@ def test_runs_that_differ_in_options_have_folders_of_their_own(arguments, folder
     with flagsaver.flagsaver():
         flags.FLAGS(["train", "--task=fashion_mnist_mini_mlp", "--algorithm=fedavg", *arguments])
         assert train.folder(train.runs()[0]) == f"runs/fashion_mnist_mini_mlp/{folder}"
+
+
+# What only the data or the memory tells; nothing is compiled, or written.
+
+TEXT = {"dataset": "synthetic_text(clients=20)", "partition": "natural", "clients": 0, "model": "lstm_words"}
+FEATURES = {"dataset": "synthetic_logistic", "partition": "natural", "clients": 0, "model": "logistic"}
+MANY = 2_000_000_000
+ABSURD = [
+    ("fedavg", "", {"steps": MANY}, f"--steps={MANY}: one array of the program takes"),
+    ("fedavg", "", {"local_epochs": MANY}, f"--local_epochs={MANY}: one array of the program takes"),
+    ("fedavg", "", {"rounds": MANY, "eval_every": MANY}, f"--eval_every={MANY}: one array of the program takes"),
+    ("lp_proj", f"inner={MANY}", {}, f"inner={MANY}: one array of the program takes"),
+    ("rank_core_fed", f"candidates={MANY}", {}, f"candidates={MANY}: the program cannot count so far; give a smaller"),
+    ("lp_proj", f"dim={MANY}", {}, f"GiB are free; give a smaller dim={MANY} or"),
+    ("fedfv", f"window={MANY}", {}, f"GiB are free; give a smaller window={MANY} or"),
+    ("focus", "clusters=1000000000", {}, "GiB are free; give a smaller clusters=1000000000 or"),
+    ("fedavg", "", {"clients": MANY, "partition": "iid"}, f"for --clients={MANY} needs more examples than the 10000 "),
+    ("fedavg", "", {"shards_per_client": MANY}, "there are 10000; lower --clients or --shards_per_client"),
+    ("fedavg", "", {"partition": "dirichlet", "clients": 500}, "tries; raise --dirichlet, or lower --clients=500"),
+    ("fedavg", "", FEATURES | {"partition": "shards"}, "--clients=0 is not valid; partition shards needs at least 1"),
+    (
+        "fedavg",
+        "",
+        FEATURES | {"clients": 99},
+        "--clients=99 is more than the 30 that synthetic_logistic has; lower --c",
+    ),
+    ("fedavg", "", FEATURES | {"dataset": f"synthetic_logistic(clients={MANY})"}, "give at most 10000000"),
+    (
+        "fedavg",
+        "",
+        FEATURES | {"dataset": "synthetic_logistic(seed=-1)"},
+        "--dataset=synthetic_logistic(seed=-1) is no",
+    ),
+    ("fedavg", "", FEATURES | {"model": "cnn"}, "model=cnn takes images [H, W, C] of at least 16x16"),
+    ("fedavg", "", FEATURES | {"objective": "lsr"}, "only images have views; give lsr(views=same), or cross_entropy"),
+    ("fedavg", "", TEXT | {"objective": "lsr"}, "--objective=lsr with synthetic_text(clients=20): it takes one label"),
+    ("fedavg", "", {"privacy": "client(1e10)"}, "--privacy=client(10000000000.0): no epsilon can be computed for so"),
+    ("fedavg", "", {"privacy": "client(1e30)"}, "--privacy=client(1e+30): no epsilon can be computed for so much"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "text", "changes", "message"), ABSURD, ids=[m for *_, m in ABSURD])
+def test_what_cannot_be_done_is_told_before_anything_is_compiled(
+    tmp_path, monkeypatch, algorithm, text, changes, message
+):
+    monkeypatch.setattr(devices, "free_memory", lambda: 8 * 2**30)
+    with pytest.raises(ValueError) as error, compilations() as compiled:
+        runner.plan(*opened(make(algorithm, text, **changes), None), tmp_path / "out", How())
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not compiled
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("privacy", ["client(1e-10)", "client(1, clip=1e30)", "example(1e10)", "example(1e-10)"])
+def test_claims_are_known_before_training(tmp_path, privacy):
+    plan = runner.plan(*opened(make("fedavg", privacy=privacy), None), tmp_path / "out", How())
+    assert len(plan.missing) == 1
 
 
 # As a process.

@@ -60,7 +60,7 @@ def test_methods_of_all_clients_and_whole_cohorts_have_them(path):
     ("changes", "message"),
     [
         ({"cohort_size": 7}, "--cohort_size=7 exceeds --clients=6; lower --cohort_size"),
-        ({"clients": 7, "cohort_size": 7}, "clients=7 is more than the 6 that .*my.npz has; lower clients"),
+        ({"clients": 7, "cohort_size": 7}, "clients=7 is more than the 6 that .*my.npz has; lower --clients"),
         ({"privacy": "client(1, delta=0.5)"}, "delta=0.5 lets one of 6 clients be published"),
         ({"partition": "shards", "clients": 3, "test_split": "sharded_official"}, "has no test set with labels"),
     ],
@@ -72,7 +72,7 @@ def test_what_the_data_does_not_allow_is_one_clear_line(path, changes, message):
 
 def test_data_without_clients_needs_their_number(tmp_path):
     np.savez(tmp_path / "my.npz", x=X, y=Y)
-    with pytest.raises(ValueError, match=r"clients=0: .*my.npz dealt by shards has no number of its own; give clients"):
+    with pytest.raises(ValueError, match=r"clients=0: .*my.npz dealt by shards has no number of its own; give --clients"):
         opening.opened(own_runs(tmp_path / "my.npz"), None)
     (run,), _ = opening.opened(own_runs(tmp_path / "my.npz", clients=5), None)
     assert (run.task.clients, run.task.partition, run.task.test_split) == (5, "shards", "holdout")

@@ -79,7 +79,7 @@ def test_what_is_done_needs_no_group(datasets):
 def test_an_estimate_has_memory_and_time(datasets):
     told = batches.estimate(group(make("fedavg", seeds=(0, 1)), datasets))
     assert " MiB, about " in told
-    assert told.endswith("s for 1 rounds)")
+    assert told.endswith("s for 1 round and an evaluation)")
 
 
 def test_state_that_does_not_fit_is_told_before_anything_is_compiled(tmp_path, monkeypatch):
