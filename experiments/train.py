@@ -8,6 +8,7 @@ Several seeds are one program. --list shows the algorithms, tasks, models and da
 is resumed by the same command. The default of --out is runs/TASK/ALGORITHM[-HPARAMS][-OPTIONS], of --validation 0.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
@@ -85,8 +86,16 @@ def folder(run: Run) -> str:
 
 def divergence(run: Run, setting: Setting) -> str:
     """What diverged, when, and what to turn."""
-    where = ", ".join(f"seed {seed} in round {round_}" for seed, round_ in setting.diverged.items())
-    return f"diverged ({where}): the model is not finite; lower {', or '.join(causes(run))}"
+    where = [
+        f"seed {one.seed} in round {one.diverged}, which sampled clients {_few(one.diverged_clients)}"
+        for one in setting.runs
+        if one.diverged
+    ]
+    return f"diverged ({'; '.join(where)}): the model is not finite; lower {', or '.join(causes(run))}"
+
+
+def _few(clients: Sequence[int], most: int = 10) -> str:
+    return ", ".join(map(str, clients[:most])) + ", ..." * (len(clients) > most)
 
 
 def causes(run: Run) -> list[str]:

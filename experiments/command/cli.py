@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -111,6 +112,7 @@ def _wrong(line: str) -> str | None:
 
 def _guarded(main: Callable[..., int | None], arguments: Sequence[str], positional: bool) -> int:
     logging.set_verbosity(logging.WARNING)  # JAX tells every accelerator it did not find
+    warnings.formatwarning = lambda message, *_: f"warning: {' '.join(str(message).split())}\n"
     signal.signal(signal.SIGTERM, _terminate)
     try:
         if arguments and not positional:

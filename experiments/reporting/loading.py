@@ -75,6 +75,7 @@ class Series(NamedTuple):
     traffic: dict[int, Traffic]  # by round
     client_accuracy: dict[str, np.ndarray]  # by model, after the last round
     diverged: int | None  # the round
+    diverged_clients: list[int]  # who was sampled in it
     privacy: dict[str, Any] | None  # what a private run may claim once it is finished
 
     @property
@@ -325,6 +326,7 @@ def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], r
         traffic={row["round"]: Traffic(*(row[name] for name in Traffic._fields)) for row in rows},
         client_accuracy={row["model"]: np.array(row["client_accuracy"]) for row in rows if "client_accuracy" in row},
         diverged=last["diverged_round"],
+        diverged_clients=last.get("diverged_clients") or [],
         privacy=last.get("privacy"),
     )
 

@@ -75,7 +75,10 @@ def test_divergence_is_told_with_what_to_turn(call, tmp_path):
     assert rows[-1]["mean"] is None
     assert rows[-1]["final"]
     message = str(error.value)
-    assert message.startswith(f"diverged (seed 0 in round {bad_round}): the model is not finite; lower fair_scale=1000")
+    clients = ", ".join(map(str, rows[-1]["diverged_clients"]))
+    assert len(rows[-1]["diverged_clients"]) == 3
+    assert message.startswith(f"diverged (seed 0 in round {bad_round}, which sampled clients {clients}): the model is ")
+    assert "not finite; lower fair_scale=1000" in message
     assert f"what was done is in {tmp_path}" in message
     (loaded,) = loading.group(loading.load([tmp_path]))
     assert train.divergence(make("fedavg", lr=50.0)[0], loaded).endswith("lower --lr=50")
