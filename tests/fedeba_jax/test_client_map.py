@@ -1,5 +1,6 @@
 """Every client map is `jax.vmap` as far as results tell."""
 
+import functools
 import re
 
 import jax
@@ -27,12 +28,18 @@ def function(row, shared, number):
     return {"sum": row["a"].sum() + shared["s"] @ row["a"], "both": (row["b"] * number, shared["s"] + row["a"])}
 
 
+@functools.cache
+def mapped(name):
+    """`function` under a map, compiled."""
+    return jax.jit(MAPS[name]()(function, in_axes=(0, None, 0)))
+
+
 def rows(count):
     rng = np.random.default_rng(count)
-    return {"a": jnp.asarray(rng.normal(size=(count, 2))), "b": jnp.arange(count)}
+    return {"a": rng.normal(size=(count, 2)).astype(np.float32), "b": np.arange(count, dtype=np.int32)}
 
 
-SHARED = {"s": jnp.array([2.0, -1.0])}
+SHARED = {"s": np.array([2.0, -1.0], np.float32)}
 
 
 def close(a, b):
@@ -44,8 +51,8 @@ def close(a, b):
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_map_equals_vmap_on_trees_with_shared_and_mapped_arguments(name, count):
     """5 rows fill neither chunks nor shards: padding is not visible."""
-    args = (rows(count), SHARED, jnp.arange(count))
-    close(MAPS[name]()(function, in_axes=(0, None, 0))(*args), jax.vmap(function, in_axes=(0, None, 0))(*args))
+    args = (rows(count), SHARED, np.arange(count))
+    close(mapped(name)(*args), jax.jit(jax.vmap(function, in_axes=(0, None, 0)))(*args))
 
 
 @every_map
@@ -65,29 +72,37 @@ def test_a_map_keeps_types(name):
 @every_map
 @pytest.mark.parametrize("count", [1, 5])
 def test_map_sum_is_the_weighted_sum_of_what_vmap_gives(name, count):
-    weights = jnp.arange(1.0, count + 1)
+    weights = np.arange(1.0, count + 1, dtype=np.float32)
 
     def one(row, shared):
         return {"x": row["a"] * shared["s"], "n": row["b"].astype(float)}
 
-    expected = jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), jax.vmap(one, (0, None))(rows(count), SHARED))
-    close(maps.map_sum(MAPS[name](), one, weights, rows(count), SHARED), expected)
+    stacked = jax.jit(jax.vmap(one, (0, None)))(rows(count), SHARED)
+    expected = jax.tree.map(lambda leaf: np.tensordot(weights, leaf, 1), stacked)
+    found = jax.jit(lambda *given: maps.map_sum(MAPS[name](), one, *given))(weights, rows(count), SHARED)
+    close(found, expected)
 
 
 @every_map
 @pytest.mark.parametrize("count", [1, 5, 6])
 def test_results_can_be_added_up(name, count):
     """6 rows fill the shards, whose devices then add up their own."""
-    client_map, weights = MAPS[name](), jnp.arange(1.0, count + 1)
-    results = client_map(function, in_axes=(0, None, 0))(rows(count), SHARED, jnp.arange(count))
-    expected = jax.tree.map(lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, 1), results)
-    close(maps.weighted_sum(client_map, results, weights), expected)
+    weights = np.arange(1.0, count + 1, dtype=np.float32)
+
+    @jax.jit
+    def run(*given):
+        client_map = MAPS[name]()
+        results = client_map(function, in_axes=(0, None, 0))(*given)
+        return results, maps.weighted_sum(client_map, results, weights)
+
+    results, found = run(rows(count), SHARED, np.arange(count))
+    close(found, jax.tree.map(lambda leaf: np.tensordot(weights.astype(leaf.dtype), leaf, 1), results))
 
 
 @every_map
 def test_map_sum_with_rows_of_weight_zero_leaves_them_out(name):
-    total = maps.map_sum(MAPS[name](), lambda row: row, jnp.array([0.0, 2.0, 0.0]), jnp.array([5.0, 7.0, 9.0]))
-    assert total == 14
+    total = jax.jit(lambda *given: maps.map_sum(MAPS[name](), lambda row: row, *given))
+    assert total(jnp.array([0.0, 2.0, 0.0]), jnp.array([5.0, 7.0, 9.0])) == 14
 
 
 @every_map

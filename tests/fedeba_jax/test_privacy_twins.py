@@ -17,7 +17,8 @@ from tests.twins.privacy import client_level, clipped, entropy_rule, example_lev
 
 # Twins
 
-CLIENT = {"sigma": 0.7, "clip": 0.2, "loss_clip": 1.2, "weight_cap": 1.5}
+CLIENT = privacy.client(sigma=0.7, clip=0.2, loss_clip=1.2, weight_cap=1.5)
+PAPER = privacy.paper(2.0, clip=0.3)
 ENTROPY = {"tau": 0.5, "prior": None, "loss_clip": 1.2, "weight_cap": 1.5}
 CLIENT_CASES = [
     ("fedavg", {"weighting": "uniform"}, lambda p: fedavg_rule(p, weighting="uniform", weight_cap=1.5)),
@@ -34,7 +35,7 @@ CLIENT_CASES = [
 @pytest.mark.parametrize(("name", "hparams", "rule"), CLIENT_CASES)
 def test_client_level_equals_its_twin(x64, name, hparams, rule):
     problem = tiny()
-    state, info = run(name, privacy.client(**CLIENT), problem=problem, **hparams)
+    state, info = run(name, CLIENT, problem=problem, **hparams)
     slow = as_twin_problem(problem, jax.random.key(KEY), np.asarray(info["cohort"]))
     noise = server_noise(problem)
     expected = client_level(slow, rule(slow), sigma=0.7, clip=0.2, loss_clip=1.2, noise=noise)
@@ -44,7 +45,7 @@ def test_client_level_equals_its_twin(x64, name, hparams, rule):
 @pytest.mark.parametrize("theta", [0.0, 20.0, 180.0])
 def test_the_papers_noise_equals_its_twin(x64, theta):
     problem, hparams = tiny(), {"tau": 0.5, "alpha": 0.6, "theta": theta}
-    state, info = run("fedeba_plus", privacy.paper(2.0, clip=0.3), problem=problem, rounds=5, **hparams)
+    state, info = run("fedeba_plus", PAPER, problem=problem, rounds=5, **hparams)
     noise = server_noise(problem, 5)
 
     def perturb(t, z):
@@ -94,11 +95,12 @@ def test_example_level_with_local_epochs_equals_its_twin(x64):
 
 # Off is off
 
+OFF = privacy.client(0.0, INF, INF, INF)
 OFF_CASES = [
-    ("fedavg", privacy.client(0.0, INF, INF, INF), {}),
-    ("fedeba", privacy.client(0.0, INF, INF, INF), {"tau": 0.3}),
-    ("prac_fedeba_plus", privacy.client(0.0, INF, INF, INF), {"theta": 0.0}),
-    ("prac_fedeba_plus", privacy.client(0.0, INF, INF, INF), {"theta": 90.0}),
+    ("fedavg", OFF, {}),
+    ("fedeba", OFF, {"tau": 0.3}),
+    ("prac_fedeba_plus", OFF, {"theta": 0.0}),
+    ("prac_fedeba_plus", OFF, {"theta": 90.0}),
     ("fedeba_plus", privacy.paper(0.0, INF), {"theta": 20.0}),
 ]
 

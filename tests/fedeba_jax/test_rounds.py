@@ -43,9 +43,10 @@ def program(name):
     @jax.jit
     def run(seed, init_seed, rate, hparams, federation):
         algorithm = PROBLEM.algorithm(name, rate=rate, **hparams, **static)
-        return fedeba_jax.simulate(
-            algorithm, federation, PROBLEM.model.init, jax.random.key(seed), init_key=jax.random.key(init_seed),
-            sizes=PROBLEM.sizes, rounds=1, eval_every=1, test=PROBLEM.test, apply=PROBLEM.model.apply,
+        state = fedeba_jax.start(algorithm, PROBLEM.model.init, jax.random.key(init_seed), sizes=PROBLEM.sizes)
+        return fedeba_jax.run_round(
+            algorithm, federation, state, jax.random.key(seed), jnp.asarray(0),
+            sizes=PROBLEM.sizes, client_map=maps.mapped,
         )  # fmt: skip
 
     return run
@@ -53,8 +54,8 @@ def program(name):
 
 def one_round(name, *, seed=0, init_seed=0, rate=0.3, federation=PROBLEM.federation, **changes):
     """(x_1, diagnostics of round 0)."""
-    state, info, _ = program(name)(seed, init_seed, rate, DEFAULTS[name] | changes, federation)
-    return state.server.params, jax.tree.map(lambda leaf: leaf[0], info)
+    state, info = program(name)(seed, init_seed, rate, DEFAULTS[name] | changes, federation)
+    return state.server.params, info
 
 
 def close(a, b, tolerance=1e-6):

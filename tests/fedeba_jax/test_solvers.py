@@ -3,13 +3,17 @@
 Quadratic programmes are tested with the methods that solve them (FedMGDA+, AAggFF).
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedeba_jax.solvers import project_capped_simplex, project_simplex, quadratic_programme
+from fedeba_jax import solvers
 from tests.support.programmes import SIZES, assert_compiles_and_maps, assert_feasible, box, every_size, slsqp, three
 from tests.twins.solvers import stationarity_gap
+
+# One program for all cases of a size.
+project_simplex, project_capped_simplex = map(jax.jit, (solvers.project_simplex, solvers.project_capped_simplex))
 
 # Projections.
 
@@ -94,8 +98,8 @@ def test_equal_entries_share():
 
 def test_projections_compile_and_map(x64):
     _, lower, upper, u = three(np.random.default_rng(0))
-    assert_compiles_and_maps(project_simplex, (u[:, :, 0],))
-    assert_compiles_and_maps(project_capped_simplex, (u[:, :, 0], lower, upper))
+    assert_compiles_and_maps(solvers.project_simplex, (u[:, :, 0],))
+    assert_compiles_and_maps(solvers.project_capped_simplex, (u[:, :, 0], lower, upper))
 
 
 # Quadratic programmes.
@@ -107,7 +111,7 @@ def test_a_quadratic_programme_against_slsqp(x64, n):
     rng = np.random.default_rng(n)
     factors = rng.normal(size=(n, n))
     quadratic, linear = factors @ factors.T + 0.1 * np.eye(n), rng.normal(size=n)
-    x = np.asarray(quadratic_programme(quadratic, linear, project_simplex, np.full(n, 1 / n), 3000))
+    x = np.asarray(solvers.quadratic_programme(quadratic, linear, project_simplex, np.full(n, 1 / n), 3000))
     assert_feasible(x, atol=1e-13)
     assert stationarity_gap(quadratic, linear, np.zeros(n), np.ones(n), x) < 1e-8
     np.testing.assert_allclose(x, slsqp(quadratic, linear, np.zeros(n), np.ones(n), np.full(n, 1 / n)), atol=1e-6)

@@ -40,7 +40,9 @@ def test_by_hand(x64):
 @pytest.mark.parametrize("prior", [None, (0.2, 0.3, 0.5)])
 def test_the_constraint_holds_in_float32(factor, prior):
     prior = None if prior is None else jnp.array(prior)
-    p = entropy_based(jnp.asarray(LOSSES, jnp.float32), solve(factor), prior)
+    p = jax.jit(lambda losses, factor, prior: entropy_based(losses, solve(factor), prior))(
+        LOSSES.astype(np.float32), factor, prior
+    )
     mean = LOSSES.mean() if prior is None else np.vdot(prior, LOSSES)
     np.testing.assert_allclose(np.vdot(p, LOSSES), min(factor * mean, LOSSES.max()), rtol=1e-5)
 
@@ -91,13 +93,13 @@ def test_every_entropy_based_method_takes_it_in_one_compilation(x64, name):
     @jax.jit
     def run(target):
         traces.append(name)
-        return problem.run(problem.algorithm(name, tau=solve(target)), jax.random.key(0), rounds=3)[0]
+        return problem.train(problem.algorithm(name, tau=solve(target)), jax.random.key(0), rounds=3)[0]
 
     far, near = run(1.0), run(1.5)
     assert len(traces) == 1
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(near))
     reference = problem.algorithm(name, tau=1e12)  # a target at the mean is an infinite temperature
-    expected = jax.jit(lambda: problem.run(reference, jax.random.key(0), rounds=3)[0])()
+    expected = jax.jit(lambda: problem.train(reference, jax.random.key(0), rounds=3)[0])()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-8), far, expected)
     assert any(np.abs(a - b).max() > 1e-4 for a, b in zip(jax.tree.leaves(far), jax.tree.leaves(near), strict=True))
 

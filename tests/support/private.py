@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 
-import fedeba_jax
 from fedeba_jax import client_map as maps
 from fedeba_jax import privacy
 from fedeba_jax.rounds import round_keys
@@ -23,22 +22,33 @@ def close(fast, slow, tolerance=1e-8):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=tolerance, rtol=0), fast, slow)
 
 
-def run(name, mode, *, problem=None, rounds=ROUNDS, client_map=maps.mapped, **hparams):
-    """The state and diagnostics of a few rounds of the tiny problem; numbers are traced, as in a sweep."""
+def run(name, mode, *, sigma=None, problem=None, rounds=ROUNDS, client_map=maps.mapped, **hparams):
+    """The state and diagnostics of a few rounds of the tiny problem; numbers are traced, as in a sweep.
+
+    With `sigma`, which is then traced too, `mode` makes the mode of it. Runs that differ in numbers alone, under one
+    and the same mode, share a program.
+    """
     problem = problem or tiny()
-    key = jax.random.key(KEY)
     numbers = {k: v for k, v in hparams.items() if isinstance(v, float)}
     words = {k: v for k, v in hparams.items() if k not in numbers}
+    sizes = (problem.sizes, problem.steps, problem.batch_size, problem.epochs)
+    setting = (name, mode, sigma is None, tuple(words.items()), sizes, rounds, client_map, jax.config.jax_enable_x64)
+    if setting not in PROGRAMS:
+        PROGRAMS[setting] = program(name, mode, words, problem, rounds, client_map)
+    return PROGRAMS[setting](numbers, sigma)
 
+
+PROGRAMS = {}
+
+
+def program(name, mode, words, problem, rounds, client_map):
     @jax.jit
-    def program(numbers):
-        algorithm = problem.algorithm(name, privacy=mode, **words, **numbers)
-        state = algorithm.init(key, problem.model.init, problem.sizes)
-        return fedeba_jax.run_rounds(
-            algorithm, problem.federation, state, key, 0, rounds=rounds, sizes=problem.sizes, client_map=client_map
-        )
+    def run(numbers, sigma):
+        made = mode if sigma is None else mode(sigma)
+        algorithm = problem.algorithm(name, privacy=made, **words, **numbers)
+        return problem.train(algorithm, jax.random.key(KEY), rounds=rounds, client_map=client_map)
 
-    return program(numbers)
+    return run
 
 
 def server_noise(problem, rounds=ROUNDS):

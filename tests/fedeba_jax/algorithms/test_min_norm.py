@@ -4,10 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from fedeba_jax.algorithms.fedmgda_plus import min_norm_weights
+from fedeba_jax.algorithms import fedmgda_plus
 from tests.support.programmes import assert_compiles_and_maps, assert_feasible, box, every_size, slsqp, three, units
 from tests.twins.solvers import stationarity_gap
 
+min_norm_weights = jax.jit(fedmgda_plus.min_norm_weights)  # one program for all cases of a size
 MGDA = np.array([(2, 0, 0), (0, 1, 0), (0.3, 0.3, 0.9)])
 
 LOSSES = np.array([0.5, 1.0, 2.0])
@@ -124,4 +125,4 @@ def test_min_norm_ignores_the_scale_of_the_vectors(x64):
 
 def test_min_norm_compiles_and_maps(x64):
     start, lower, upper, u = three(np.random.default_rng(0))
-    assert_compiles_and_maps(min_norm_weights, (u @ u.transpose(0, 2, 1), start, lower, upper))
+    assert_compiles_and_maps(fedmgda_plus.min_norm_weights, (u @ u.transpose(0, 2, 1), start, lower, upper))
