@@ -1,5 +1,7 @@
 """Clips, noise, capped weights, and how far one client can move a sum."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -178,16 +180,14 @@ def test_one_client_moves_the_sum_by_no_more_than_the_sensitivity(x64, name, cha
     assert float(ratios.max()) > 0.45, "the trials should come near the bound"
 
 
-@pytest.mark.parametrize(("theta", "alpha"), [(0.0, 0.6), (90.0, 0.6), (0.0, 1.0)])
-def test_prac_moves_by_no_more_than_its_sensitivity(x64, theta, alpha):
-    """The method's own code, one client's data replaced: its models differ by at most S; sigma = 0 shows the sum."""
+@functools.cache
+def noiseless_round():
+    """(federation, theta, alpha) -> the model after a round of Prac-FedEBA+ with everybody."""
     problem = tiny(cohort_size=6)
     noiseless = privacy.client(0.0, clip=0.05, loss_clip=1.0, weight_cap=1.5)
-    cap = privacy.Limits(0.05, 1.0, 1.5).most_weight(6, 0.3)
-    factor = 1.0 if theta == 0 else (1 - alpha) + alpha / problem.steps
 
     @jax.jit
-    def model_after(federation):
+    def model_after(federation, theta, alpha):
         algorithm = problem.algorithm("prac_fedeba_plus", privacy=noiseless, tau=0.3, alpha=alpha, theta=theta)
         state = algorithm.init(jax.random.key(0), problem.model.init, problem.sizes)
         state, _ = fedeba_jax.run_round(
@@ -195,13 +195,23 @@ def test_prac_moves_by_no_more_than_its_sensitivity(x64, theta, alpha):
         )
         return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(state.server.params)])
 
-    rng = np.random.default_rng(0)
-    base, longest = model_after(problem.federation), 0.0
+    return problem, model_after
+
+
+@pytest.mark.parametrize(("theta", "alpha"), [(0.0, 0.6), (90.0, 0.6), (0.0, 1.0)])
+def test_prac_moves_by_no_more_than_its_sensitivity(x64, theta, alpha):
+    """The method's own code, one client's data replaced: its models differ by at most S; sigma = 0 shows the sum."""
+    problem, model_after = noiseless_round()
+    cap = privacy.Limits(0.05, 1.0, 1.5).most_weight(6, 0.3)
+    factor = 1.0 if theta == 0 else (1 - alpha) + alpha / problem.steps
+    rng, data = np.random.default_rng(0), jax.tree.map(np.asarray, problem.federation)
+    base, longest = np.asarray(model_after(data, theta, alpha)), 0.0
     for _ in range(60):
         client = int(rng.integers(6))
-        rows = problem.federation.rows[client, : COUNTS[client]]
-        x = problem.federation.x.at[rows].set(rng.integers(0, 256, (len(rows), 5)).astype(np.uint8))
-        y = problem.federation.y.at[rows].set(rng.integers(0, 3, len(rows)).astype(np.int32))
-        moved = model_after(problem.federation._replace(x=x, y=y))
-        longest = max(longest, float(jnp.linalg.norm(moved - base)))
+        rows = data.rows[client, : COUNTS[client]]
+        x, y = data.x.copy(), data.y.copy()
+        x[rows] = rng.integers(0, 256, (len(rows), 5))
+        y[rows] = rng.integers(0, 3, len(rows))
+        moved = np.asarray(model_after(data._replace(x=x, y=y), theta, alpha))
+        longest = max(longest, float(np.linalg.norm(moved - base)))
     assert 0 < longest <= float(privacy.sensitivity(0.05, cap * factor)) + 1e-12

@@ -1,11 +1,14 @@
 """A problem whose losses and updates are given as numbers; its model can show the weights of the clients."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
 import fedeba_jax
+from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.objectives import masked_mean
 from fedeba_jax.types import Federation, Sizes
 
@@ -33,24 +36,38 @@ def play(name, losses, *, cohorts=None, counts=None, labels=None, moves=None, ra
     moves = np.eye(clients) if moves is None else np.asarray(moves, float)
     federation, capacity, dim = _federation(losses, moves / rate, counts, labels), int(counts.max()), moves.shape[1]
     sizes = Sizes(clients, cohorts.shape[1], capacity, dim)
+    known = hyperparameters(fedeba_jax.ALGORITHMS[name])
+    numbers = {k: float(v) for k, v in hparams.items() if k in known and known[k].traced}
+    static = tuple((k, v) for k, v in hparams.items() if k not in numbers)
+    step = _program(name, static, sizes, jax.config.jax_enable_x64)
+    states = [_algorithm(name, dim, rate, hparams).init(jax.random.key(0), lambda key: jnp.zeros(dim), sizes)]
+    for t in range(rounds):
+        states.append(step(states[-1], np.asarray(t), cohorts[t], rate, numbers, federation))
+    models = np.array([state.server.params for state in states])
+    return np.diff(models, axis=0), states[1:]
+
+
+def _algorithm(name, dim, rate, hparams):
     local = fedeba_jax.LocalTraining(
         objective=_objective(dim), learning_rate=rate, steps=1, batch_size=None,
         apply=lambda params, x: jnp.zeros((x.shape[0], 10)),
     )  # fmt: skip
-    algorithm = fedeba_jax.ALGORITHMS[name](local, fedeba_jax.descent(optax.sgd(1.0)), **hparams)
+    return fedeba_jax.ALGORITHMS[name](local, fedeba_jax.descent(optax.sgd(1.0)), **hparams)
+
+
+@functools.cache
+def _program(name, static, sizes, x64):
+    """A round, compiled once for all numbers."""
+    del x64  # a part of the cache's key
 
     @jax.jit
-    def step(state, t):
+    def step(state, t, ids, rate, numbers, federation):
         return fedeba_jax.run_round(
-            algorithm, federation, state, jax.random.key(0), t,
-            sizes=sizes, client_map=jax.vmap, sample=fedeba_jax.sampling.listed(cohorts),
+            _algorithm(name, sizes.model_size, rate, dict(static) | numbers), federation, state, jax.random.key(0), t,
+            sizes=sizes, client_map=jax.vmap, sample=lambda key, round_, sizes: ids,
         )[0]  # fmt: skip
 
-    states = [algorithm.init(jax.random.key(0), lambda key: jnp.zeros(dim), sizes)]
-    for t in range(rounds):
-        states.append(step(states[-1], jnp.asarray(t)))
-    models = np.array([state.server.params for state in states])
-    return np.diff(models, axis=0), states[1:]
+    return step
 
 
 def _federation(losses, directions, counts, labels):
@@ -59,7 +76,7 @@ def _federation(losses, directions, counts, labels):
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     index = np.minimum(starts[:, None] + np.arange(counts.max()), len(owners) - 1)
     arrays = (rows.astype(jnp.result_type(float)), np.concatenate(labels), index, counts)
-    return Federation(*(jnp.asarray(array) for array in arrays))
+    return Federation(*arrays)
 
 
 def _objective(dim):

@@ -17,9 +17,9 @@ def close(actual, expected, atol=1e-12):
 
 
 def rounds(name="rank_core_fed", problem=None, **hparams):
-    """(state, info, scores) after two rounds."""
+    """(state, info) after two rounds."""
     problem = problem or tiny()
-    return jax.jit(lambda key: problem.run(problem.algorithm(name, **hparams), key, rounds=2))(jax.random.key(3))
+    return jax.jit(lambda key: problem.train(problem.algorithm(name, **hparams), key, rounds=2))(jax.random.key(3))
 
 
 # Veto by consumption.
@@ -77,12 +77,12 @@ def test_mixtures_are_dirichlet_and_follow_the_client():
 
 def test_candidates_are_sent_down_and_losses_up():
     """1 + 4 + 2 candidates of 39 numbers beside x_t."""
-    _, info, _ = rounds(candidates=2)
+    _, info = rounds(candidates=2)
     assert [int(info[k][0]) for k in ("floats_down", "floats_up", "exchanges")] == [39 + 7 * 39, 39 + 7, 1]
 
 
 def test_the_weights_are_the_winner_s(x64):
-    _, info, _ = rounds(candidates=0)
+    _, info = rounds(candidates=0)
     weights = {0: (0.25, np.log(4)), **dict.fromkeys(range(1, 5), (1.0, 0.0))}
     for winner, largest, entropy in zip(info["winner"], info["weight_max"], info["weight_entropy"], strict=True):
         close((largest, entropy), weights[int(winner)])
@@ -92,8 +92,8 @@ def test_the_weights_are_the_winner_s(x64):
 
 
 def test_one_client_without_mixtures_is_its_own_local_model(x64):
-    state, info, _ = rounds(problem=tiny(1), candidates=0)
-    expected, _, _ = rounds("fedavg", problem=tiny(1))
+    state, info = rounds(problem=tiny(1), candidates=0)
+    expected, _ = rounds("fedavg", problem=tiny(1))
     close(state.server.params, expected.server.params)
     assert info["finite"].all()
 

@@ -37,7 +37,7 @@ def step(name, losses, **given):
 def trained(name, **hparams):
     """The model after three rounds of the tiny problem."""
     problem, key = tiny(), jax.random.key(3)
-    state, _, _ = jax.jit(lambda key: problem.run(problem.algorithm(name, **hparams), key, rounds=3))(key)
+    state, _ = jax.jit(lambda key: problem.train(problem.algorithm(name, **hparams), key, rounds=3))(key)
     return state.server.params
 
 
@@ -128,9 +128,9 @@ def test_qffl_takes_the_rate_of_the_round(x64):
     """The tiny problem's rate decays; ten times the rate in L would change the weights."""
     problem = tiny()
     algorithm = problem.algorithm("qffl", rate=0.3, decay=0.5)
-    _, info, _ = jax.jit(lambda key: problem.run(algorithm, key, rounds=2))(jax.random.key(3))
+    _, info = jax.jit(lambda key: problem.train(algorithm, key, rounds=2))(jax.random.key(3))
     constant = problem.algorithm("qffl", rate=0.3, decay=1.0)
-    _, other, _ = jax.jit(lambda key: problem.run(constant, key, rounds=2))(jax.random.key(3))
+    _, other = jax.jit(lambda key: problem.train(constant, key, rounds=2))(jax.random.key(3))
     close(info["weight_sum"][0], other["weight_sum"][0])
     assert info["weight_sum"][1] > other["weight_sum"][1]  # |Delta|^2 / eta shrinks with the rate
 

@@ -22,15 +22,9 @@ def trained(name, rounds=5, problem=None, **hparams):
     problem, key = problem or tiny(), jax.random.key(3)
     algorithm = problem.algorithm(name, **hparams)
 
-    @jax.jit
-    def run():
-        state = algorithm.init(key, problem.model.init, problem.sizes)
-        return fedeba_jax.run_rounds(
-            algorithm, problem.federation, state, key, 0,
-            rounds=rounds, sizes=problem.sizes, client_map=fedeba_jax.client_map.mapped,
-        )[0]  # fmt: skip
-
-    return run()
+    return jax.jit(lambda state: problem.train(algorithm, key, state=state, rounds=rounds)[0])(
+        problem.start(algorithm, key)
+    )
 
 
 def mime_round(beta, m, x=1.0, steps=3):
@@ -41,9 +35,11 @@ def mime_round(beta, m, x=1.0, steps=3):
     sizes = fedeba_jax.sizes_of(federation, lambda key: jnp.asarray(x), 1)
     state = algorithm.init(jax.random.key(0), lambda key: jnp.asarray(x), sizes)
     state = state._replace(server=state.server._replace(memory=jnp.asarray(m)))
-    state, _ = fedeba_jax.run_round(
-        algorithm, federation, state, jax.random.key(0), jnp.asarray(0), sizes=sizes, client_map=jax.vmap
-    )
+    state, _ = jax.jit(
+        lambda state: fedeba_jax.run_round(
+            algorithm, federation, state, jax.random.key(0), jnp.asarray(0), sizes=sizes, client_map=jax.vmap
+        )
+    )(state)
     return state.server.params, state.server.memory
 
 

@@ -131,7 +131,8 @@ def trained(name, hparams, cohort_size=4, epochs=None):
     numbers = {k: float(v) for k, v in hparams.items() if known[k].traced}
     static = tuple((k, v) for k, v in hparams.items() if k not in numbers)
     (problem, run), key = program(name, static, cohort_size, epochs), jax.random.key(3)
-    return problem, key, *run(key, numbers)
+    start = problem.start(problem.algorithm(name, **hparams), key)  # eagerly: nothing new to compile
+    return problem, key, *run(start, key, numbers)
 
 
 @functools.cache
@@ -139,8 +140,8 @@ def program(name, static, cohort_size, epochs):
     problem = tiny(cohort_size, epochs=epochs)
 
     @jax.jit
-    def run(key, numbers):
-        return problem.train(problem.algorithm(name, **dict(static), **numbers), key, rounds=ROUNDS)
+    def run(state, key, numbers):
+        return problem.train(problem.algorithm(name, **dict(static), **numbers), key, state=state, rounds=ROUNDS)
 
     return problem, run
 
