@@ -32,8 +32,10 @@ docs: $(VENV)/.stamp-docs  ## the documentation as a site in build/docs, strict 
 	$(RUN) -m sphinx -W --keep-going -n -q -b html docs build/docs
 	@echo "documentation: build/docs/index.html"
 
+# As it was given: neither make nor the shell reads what is in it.
+override DATASET := $(value DATASET)
 data: $(VENV)/.stamp-images  ## fetch a dataset through the package clients: make data DATASET=fashion_mnist
-	$(RUN) -m experiments.fetch --dataset=$(DATASET)
+	$(RUN) -m experiments.fetch --dataset='$(subst ','\'',$(DATASET))'
 
 RESULTS = $(RUN) -m experiments.sweep --task=fashion_mnist_mlp --seeds=0:2 --validation=0 --select_on=test --out=runs/results
 results: $(VENV)/.stamp-plot  ## the README's results on FashionMNIST (half an hour; needs the data)

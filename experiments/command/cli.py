@@ -47,6 +47,8 @@ def _parse(argv: Sequence[str], module: str) -> list[str]:
         return rest
     except (flags.Error, ValueError) as error:
         _fail(with_place(str(error), argv), 2)
+    except RecursionError:  # of absl, which looks for a flag of a similar name
+        _fail("an argument has a name of a thousand letters; flags are written --name=value", 2)
 
 
 def check_flagfiles(argv: Sequence[str]) -> None:

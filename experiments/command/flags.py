@@ -47,7 +47,9 @@ flags.DEFINE_float(
     "GiB of examples that may lie on the devices; more stays on the host. Default: half of what is free.",
 )
 flags.DEFINE_integer("host_devices", 0, "CPU devices to make; 0 is one per core.", upper_bound=MOST_DEVICES)
-flags.DEFINE_integer("max_runs", grids.MOST_RUNS, "More runs than these are an error: most likely a slip.")
+flags.DEFINE_integer(
+    "max_runs", grids.MOST_RUNS, "More runs than these are an error: most likely a slip.", upper_bound=1_000_000
+)
 flags.DEFINE_integer(
     "checkpoint_every", 1, "Evaluations between checkpoints; there is also one when it is told to end.", lower_bound=1
 )
