@@ -81,8 +81,23 @@ def entropy_based(
     chex.assert_rank(losses, 1)
     if isinstance(tau, Solved):
         tau = tau.temperature(losses, uniform(losses.size).astype(losses.dtype) if prior is None else prior)
-    p = softmax(losses / tau, prior)
-    return p if cap is None else capped(p, losses / tau + (0 if prior is None else jnp.log(prior)), cap)
+    logits = scaled(losses, lambda loss: loss / tau, prior)
+    p = softmax(logits, prior)
+    return p if cap is None else capped(p, logits + (0 if prior is None else jnp.log(prior)), cap)
+
+
+def scaled(losses: jax.Array, scale: Callable[[jax.Array], jax.Array], prior: jax.Array | None = None) -> jax.Array:
+    """Logits scale(F), scale linear; where they are too large to subtract, of F less its extreme: the same softmax.
+
+    Args:
+      losses: F_i, [n].
+      scale: the product with a number.
+      prior: q_i, [n]; who has none does not count.
+    """
+    logits, counts = scale(losses), True if prior is None else prior > 0
+    largest, smallest = jnp.where(counts, losses, -jnp.inf).max(), jnp.where(counts, losses, jnp.inf).min()
+    top = jnp.where(scale(jnp.ones_like(largest)) > 0, largest, smallest)
+    return jnp.where(jnp.abs(logits).max() < 1e6, logits, jnp.where(counts, scale(losses - top), -jnp.inf))
 
 
 def normalised(values: jax.Array, otherwise: jax.Array) -> jax.Array:

@@ -14,7 +14,7 @@ from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Info, Scalar
-from fedeba_jax.weights import softmax
+from fedeba_jax.weights import scaled, softmax
 
 
 @method()
@@ -61,7 +61,7 @@ def tilted(losses: jax.Array, t: Scalar, prior: jax.Array | None = None) -> jax.
       prior: q_i, [n], non-negative; uniform by default.
     """
     chex.assert_rank(losses, 1)
-    return softmax(t * losses, prior)
+    return softmax(scaled(losses, lambda loss: t * loss, prior), prior)
 
 
 def smoothed(losses: jax.Array, t: Scalar, log_Z: jax.Array) -> tuple[jax.Array, jax.Array]:
