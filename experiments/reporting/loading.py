@@ -215,6 +215,15 @@ def text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else word
 
 
+def printable(value: Any) -> Any:
+    """What a file says, with "?" for characters that would move a cursor or colour a terminal."""
+    if isinstance(value, dict):
+        return {printable(name): printable(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [printable(one) for one in value]
+    return "".join(c if c.isprintable() else "?" for c in value) if isinstance(value, str) else value
+
+
 def sort_key(value: Any) -> tuple[int, float, str]:
     """None, then numbers, then words, with numbers in them by size: client(2.0) before client(10.0)."""
     if value is None or isinstance(value, int | float):
@@ -277,8 +286,8 @@ def _check_no_seed_twice(setting: Setting) -> None:
 
 
 def _load_folder(folder: Path) -> list[Series]:
-    experiment = _experiment(folder)
-    rows = read_rows(folder / RESULTS)
+    experiment = printable(_experiment(folder))
+    rows = printable(read_rows(folder / RESULTS))
     if not rows:
         state = "empty" if (folder / RESULTS).exists() else "missing"
         raise ValueError(f"{folder / RESULTS} is {state}: nothing was evaluated yet; resume it")

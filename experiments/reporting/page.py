@@ -49,7 +49,12 @@ def report(
     drawn = draw(jobs, out, skipped)
     print(*provenance, *skipped, sep="\n")
     parts = [tables.to_markdown(table) for table in reversed(made.values())]
-    parts += ["### Sources\n", *(f"- {line}" for line in provenance), "", *(f"![{p.stem}]({p.name})" for p in drawn)]
+    parts += [
+        "### Sources\n",
+        *(f"- {tables.markdown(line)}" for line in provenance),
+        "",
+        *(f"![{p.stem}]({p.name})" for p in drawn),
+    ]
     parts += [f"\n{line}" for line in skipped]
     (out / "report.md").write_text("\n".join(parts) + "\n")
     print(f"report: {out / 'report.md'}; pictures: {', '.join(p.name for p in drawn) or 'none'}")

@@ -101,11 +101,17 @@ def show(table: Table, *, by: str = "mean", console: Console | None = None) -> N
 
 
 def to_markdown(table: Table) -> str:
-    style = Style("**{}**", "<u>{}</u>", lambda string: string.replace("|", "\\|"))
+    style = Style("**{}**", "<u>{}</u>", markdown)
     head = _head(table)
     body = [head, ["---", *["---:"] * (len(head) - 1)], *(_texts(table, row, style) for row in table.rows)]
     lines = ["| " + " | ".join(cells) + " |" for cells in body]
-    return "\n".join([f"### {table.title}", "", *lines, "", *(f"- {note}" for note in table.notes), ""])
+    notes = [f"- {markdown(note)}" for note in table.notes]
+    return "\n".join([f"### {markdown(table.title)}", "", *lines, "", *notes, ""])
+
+
+def markdown(string: str) -> str:
+    """A text that stands for itself in Markdown: no HTML, no cell of a table."""
+    return string.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
 
 
 def to_latex(table: Table) -> str:

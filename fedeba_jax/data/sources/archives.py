@@ -21,17 +21,25 @@ _BROKEN = (
 )
 
 
+MOST = 2**32
+"""Bytes of one file, and of all wanted files together: an archive of a few kB that unpacks to more is a trap."""
+
+
 def contents(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """(name, bytes) of the wanted files of a folder, tar or zip; names are relative, with slashes.
 
-    Notes: an archive with a link, or with a name that leads out of it, is refused as a whole: the official
-    ones have none.
+    Notes: an archive with a link, with a name that leads out of it, or with more than it can honestly hold (`MOST`), is
+    refused: the official ones have none.
     """
     if source.is_dir():
         yield from _folder(source, wanted)
         return
+    read = 0
     try:
-        yield from (_zip if source.suffix == ".zip" else _tar)(source, wanted)
+        for name, content in (_zip if source.suffix == ".zip" else _tar)(source, wanted):
+            read += len(content)
+            _refuse_bomb(source, name, read)
+            yield name, content
     except DataError:
         raise
     except _BROKEN as error:
@@ -55,6 +63,7 @@ def _tar(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, byt
             _refuse_escape(source, member.name, member.issym() or member.islnk())
             content = tar.extractfile(member) if member.isreg() and wanted(member.name) else None
             if content is not None:
+                _refuse_bomb(source, member.name, member.size)
                 yield member.name, content.read()
 
 
@@ -63,6 +72,7 @@ def _zip(source: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, byt
         for member in archive.infolist():
             _refuse_escape(source, member.filename, (member.external_attr >> 28) == 0o12)  # the type bits of a link
             if wanted(member.filename) and not member.is_dir():
+                _refuse_bomb(source, member.filename, member.file_size)
                 yield member.filename, archive.read(member)
 
 
@@ -71,3 +81,8 @@ def _refuse_escape(source: Path, name: str, link: bool) -> None:
     if link or path.is_absolute() or ".." in path.parts:
         what = "a link" if link else "a path that leads out of it"
         raise DataError(f"{source}: holds {what}, {name!r}; take the official archive")
+
+
+def _refuse_bomb(source: Path, name: str, size: int) -> None:
+    if size > MOST:
+        raise DataError(f"{source}: unpacks to more than {MOST / 2**30:g} GiB at {name!r}; take the official archive")

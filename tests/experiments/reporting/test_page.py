@@ -176,6 +176,18 @@ def test_a_report_replaces_its_own_files_and_no_others(tmp_path, runs, monkeypat
         assert {found: found.read_bytes() for found in path.iterdir() if found.is_file()} == before
 
 
+def test_what_files_say_is_text_wherever_it_is_shown(tmp_path, capsys):
+    """Neither the terminal nor HTML or LaTeX does what a name in a result file asks for."""
+    name = "<script>x</script>\x1b[31m[red]|\\input{x}\n# title"
+    folder = train_folder(tmp_path / "t", name, {0: [(40, 9)]}, data=DATA | {"name": name})
+    report([folder], tmp_path / "out", select_on=None, plot=False)
+    shown = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} | {"": capsys.readouterr().out}
+    assert not any("\x1b" in text or "\n# title" in text for text in shown.values())
+    assert "<script>" not in shown["report.md"]
+    assert "[red]" in shown[""]
+    assert r"\input" not in shown["settings.tex"].replace(r"\textbackslash{}input", "")
+
+
 def test_a_report_never_goes_where_a_run_or_a_file_is(tmp_path, runs):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "config.json").write_text("{}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedeba_jax.data.sources.archives import MOST
 from fedeba_jax.data.sources.raw import ARRAYS, DataError, Log, Raw, from_each, quiet
 from fedeba_jax.data.sources.readers.files import found
 
@@ -25,7 +26,8 @@ def read_idx(folder: Path, log: Log = quiet) -> Raw | None:
 def _idx(file: Path) -> np.ndarray:
     """One idx file of bytes: magic 0, 0, 8, rank; the sizes as big-endian int32; the values."""
     try:
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as content:
+            data = content.read(MOST)  # more is a trap; the sizes that it says are compared below
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{file}: truncated or not gzip ({error})") from None
     rank = 3 if "idx3" in file.name else 1

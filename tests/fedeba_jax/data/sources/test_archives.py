@@ -71,3 +71,13 @@ def test_a_truncated_archive_is_named(tmp_path, kind, size):
     with pytest.raises(DataError, match=rf"archive\.{kind}: truncated or not an archive") as error:
         list(contents(archive, lambda name: True))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
+@pytest.mark.parametrize("most", [3999, 4002], ids=["one file", "all together"])
+def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch, kind, most):
+    monkeypatch.setattr("fedeba_jax.data.sources.archives.MOST", most)
+    with pytest.raises(DataError, match=r"archive\.\S+: unpacks to more than \S+ GiB at 'a/"):
+        list(contents(make(tmp_path, kind), lambda name: True))
+    monkeypatch.setattr("fedeba_jax.data.sources.archives.MOST", 4004)
+    assert len(list(contents(make(tmp_path, kind), lambda name: True))) == 3
