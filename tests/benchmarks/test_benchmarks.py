@@ -156,7 +156,13 @@ BINARIES = {
 }
 
 
-@pytest.mark.parametrize("name", BINARIES)
+# What binaries share (turns, limits, the table, the file) these three go through; the others only measure other things.
+IN_THE_SUITE = ("round_throughput", "evaluation", "products")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in IN_THE_SUITE else pytest.mark.slow) for n in BINARIES]
+)
 def test_binaries_print_a_table_and_write_rows_and_ratios(name, tmp_path, capsys):
     module, settings, ratio = BINARIES[name]
     out = tmp_path / "result.json"

@@ -162,16 +162,13 @@ def test_padding_contributes_nothing(x64):
     federation = problem.federation
     beyond = jnp.arange(federation.rows.shape[1])[None] >= federation.num_examples[:, None]
     moved = federation._replace(rows=jnp.where(beyond, 17, federation.rows))
-    results = []
-    for data in (federation, moved):
 
-        @jax.jit
-        def one_round(data):
-            algorithm = problem.algorithm("fedavg", privacy=privacy.example(0.5))
-            state = algorithm.init(jax.random.key(0), problem.model.init, problem.sizes)
-            return fedeba_jax.run_round(
-                algorithm, data, state, jax.random.key(1), jnp.asarray(0), sizes=problem.sizes, client_map=jax.vmap
-            )
+    @jax.jit
+    def one_round(data):
+        algorithm = problem.algorithm("fedavg", privacy=privacy.example(0.5))
+        state = algorithm.init(jax.random.key(0), problem.model.init, problem.sizes)
+        return fedeba_jax.run_round(
+            algorithm, data, state, jax.random.key(1), jnp.asarray(0), sizes=problem.sizes, client_map=jax.vmap
+        )
 
-        results.append(one_round(data)[0])
-    close(*results, 0)
+    close(one_round(federation)[0], one_round(moved)[0], 0)

@@ -6,7 +6,6 @@ import re
 import types
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -67,12 +66,7 @@ def practical(problem, *, tau, alpha, theta):
 
 
 def trained(problem, algorithm, rounds=ROUNDS, client_map=maps.mapped):
-    """(state, info), without evaluations."""
-    key = jax.random.key(3)
-    state = algorithm.init(key, problem.model.init, problem.sizes)
-    return fedeba_jax.run_rounds(
-        algorithm, problem.federation, state, key, 0, rounds=rounds, sizes=problem.sizes, client_map=client_map
-    )
+    return problem.train(algorithm, jax.random.key(3), rounds=rounds, client_map=client_map)
 
 
 @functools.cache
@@ -152,20 +146,26 @@ def test_devices_exchange_the_rows_of_the_cohort_and_no_others():
 
 # Laws under a server with a state.
 
-pairs = pytest.mark.parametrize(("name", "server"), itertools.product(("fedavg", "fedeba_plus"), ("varp", "adam")))
+PAIRS = list(itertools.product(("fedavg", "fedeba_plus"), ("varp", "adam")))
 
 
-@pairs
+def here(*kept):
+    """All pairs; those not `kept` are slow. The laws cover every method; what is new here is the state of a server."""
+    marked = [pytest.param(*pair, marks=() if pair in kept else pytest.mark.slow) for pair in PAIRS]
+    return pytest.mark.parametrize(("name", "server"), marked)
+
+
+@here(("fedavg", "varp"))
 def test_client_maps_agree(x64, name, server):
     expected = simulated(name, (server, 0.1), cohort_size=5)
     for client_map in (maps.chunked(3), maps.sharded(maps.device_mesh())):
         close(simulated(name, (server, 0.1), cohort_size=5, client_map=client_map), expected, 1e-8)
 
 
-@pairs
+@here(("fedavg", "varp"), ("fedavg", "adam"))
 def test_swept_equals_single(x64, name, server):
     """Over the numbers of the server and the local rate: bit-equal under map, one trace."""
-    problem, traces, rates = tiny(cohort_size=5), [], (jnp.array([0.5, 1.0, 0.1]), jnp.array([0.1, 0.2, 0.3]))
+    problem, traces, rates = tiny(cohort_size=5), [], (np.array([0.5, 1.0, 0.1]), np.array([0.1, 0.2, 0.3]))
 
     def make_run(learning_rate, rate):
         traces.append(name)
@@ -174,7 +174,7 @@ def test_swept_equals_single(x64, name, server):
 
     program = jax.jit(make_run)
     single = [program(*point) for point in zip(*rates, strict=True)]
-    single = jax.tree.map(lambda *leaves: jnp.stack(leaves), *single)
+    single = jax.tree.map(lambda *leaves: np.stack(leaves), *single)
     for run_map, tolerance in [(maps.mapped, 0), (jax.vmap, 1e-8)]:
         traces.clear()
         close(jax.jit(lambda *p, m=run_map: fedeba_jax.sweep(make_run, p, run_map=m))(*rates), single, tolerance)
