@@ -2,7 +2,6 @@
 
 import random
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,7 @@ from fedeba_jax import ALGORITHMS, checkpoint
 from tests.support.runs import Killed, execute, kill_after, make
 
 pytestmark = [pytest.mark.xdist_group("runner"), pytest.mark.usefixtures("shared_programs")]
-BEFORE = checkpoint.before(Path(folder.CHECKPOINT)).name
-CHECKPOINTS = (folder.CHECKPOINT, BEFORE)
+CHECKPOINTS = (folder.CHECKPOINT, folder.EARLIER)
 FOLDER = (folder.RESULTS, folder.ROUNDS, folder.TIMINGS, folder.MARK)
 RUNS = {"grid": ("lr=0.1,0.2",), "seeds": (0, 1), "rounds": 3}
 HOW = {"batch_runs": 2, "log_rounds": True}
