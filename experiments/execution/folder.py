@@ -42,15 +42,8 @@ FORMAT, VERSION = "fedeba_jax experiment", 2
 MARK, RESULTS, ROUNDS, TIMINGS = "experiment.json", "results.jsonl", "rounds.jsonl", "timings.jsonl"
 SUMMARY, CHECKPOINT, LOCK = "summary.json", "checkpoint.bin", "lock"
 TABLES = (RESULTS, ROUNDS)  # what a checkpoint vouches for
-OURS = (
-    RESULTS,
-    ROUNDS,
-    TIMINGS,
-    SUMMARY,
-    CHECKPOINT,
-    before(Path(CHECKPOINT)).name,
-    MARK,
-)  # the mark last: it says whose the others are
+EARLIER = before(Path(CHECKPOINT)).name
+OURS = (RESULTS, ROUNDS, TIMINGS, SUMMARY, CHECKPOINT, EARLIER, MARK)  # the mark last: it says whose the others are
 UNFINISHED = tuple(f"{name}.tmp" for name in (SUMMARY, CHECKPOINT, MARK))  # of a process that was killed
 OLD = ("config.json", "sweep.json")  # marks of folders of older versions
 _SEAL = ', "crc": "'  # what is between a row and its checksum

@@ -17,7 +17,7 @@ def test_a_flipped_bit_in_the_checkpoint_is_noticed(tmp_path):
         data = bytearray(path.read_bytes())
         data[position] ^= 1
         (tmp_path / "bad.bin").write_bytes(data)
-        with pytest.raises(ValueError, match="is damaged|is not a checkpoint"):
+        with pytest.raises(ValueError, match=r"is damaged|is not a checkpoint"):
             checkpoint.load(tmp_path / "bad.bin")
 
 
