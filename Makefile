@@ -72,6 +72,7 @@ bench: $(VENV)/.stamp-bench bench-envs  ## every benchmark, peers included (50 m
 	$(RUN) -m benchmarks.evaluation --out=$(BENCH)/evaluation.json
 	$(RUN) -m benchmarks.overhead --out=$(BENCH)/overhead.json
 	$(RUN) -m benchmarks.products --out=$(BENCH)/products.json
+	$(RUN) -m benchmarks.checkpoints --out=$(BENCH)/checkpoints.json
 	$(RUN) -m benchmarks.startup --repeats=5 --out=$(BENCH)/startup.json
 
 CHECK = runs/bench-check
