@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fedeba_jax
+from fedeba_jax import checkpoint
 from fedeba_jax import client_map as maps
 from fedeba_jax.evaluate import score
 from fedeba_jax.hyperparameters import hyperparameters
@@ -111,12 +112,12 @@ def started(name, cohort_size, x64):
     return made(problem, name).init(jax.random.key(0), problem.model.init, problem.sizes)
 
 
-def rounds(run, name, count, ids=IDS, rate=0.3):
+def rounds(run, name, count, ids=IDS, rate=0.3, between=lambda state: state):
     """`count` rounds of a one-round program; the cohort moves along by one client a round."""
     state, hparams, federation = start(name, len(ids)), traced(name), tiny(COHORT).federation
     for t in range(count):
         state, info = run(state, (ids + t) % 6, np.asarray(t), np.asarray(rate), hparams, federation)
-        state = jax.device_get(state)  # a sharded state would need a program of its own
+        state = between(jax.device_get(state))  # a sharded state would need a program of its own
     return state, info
 
 
@@ -160,6 +161,15 @@ def test_many_rounds_with_scheduled_numbers_are_one_scan_of_the_same_rounds(x64,
         values = {k: schedule(t) for k, schedule in growing.items()}
         state, _ = program(name)(state, ids, np.asarray(t), np.asarray(0.3), values, problem.federation)
     close(scanned, state, 1e-10)
+
+
+@every_algorithm
+def test_a_checkpoint_between_rounds_changes_no_bit(x64, name, tmp_path):
+    def through_a_file(state):
+        checkpoint.save(tmp_path / "checkpoint.bin", {}, state)
+        return checkpoint.restore(checkpoint.load(tmp_path / "checkpoint.bin")[1], state)
+
+    close(rounds(program(name), name, 3, between=through_a_file), rounds(program(name), name, 3), 0)
 
 
 @every_algorithm
