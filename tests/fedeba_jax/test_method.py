@@ -203,10 +203,14 @@ def test_a_method_made_of_another_keeps_its_own_name_and_declaration():
     ("name", "hparams", "message"),
     [
         ("fedeba", {"tau": -1.0}, "fedeba: tau=-1.0 is not valid; give a finite number > 0"),
-        ("fedeba", {"tau": math.inf}, "fedeba: tau=inf is not valid; give a finite number > 0"),
+        (
+            "fedeba",
+            {"tau": math.inf},
+            "fedeba: tau=inf (not finite in programs) is not valid; give a finite number > 0",
+        ),
         ("fedeba_plus", {"alpha": 5}, "fedeba_plus: alpha=5 is not valid; give a finite number in [0, 1]"),
         ("fedeba_plus", {"theta": -10}, "fedeba_plus: theta=-10 is not valid; give a finite number in [0, 180]"),
-        ("qffl", {"q": math.inf}, "qffl: q=inf is not valid; give a finite number >= 0"),
+        ("qffl", {"q": math.inf}, "qffl: q=inf (not finite in programs) is not valid; give a finite number >= 0"),
         ("term", {"t": math.nan}, "term: t=nan is not valid; give a finite number"),
         ("fedfv", {"window": -1}, "fedfv: window=-1 is not valid; give a whole number >= 0"),
         ("focus", {"clusters": 2.5}, "focus: clusters=2.5 is not valid; give a whole number >= 1"),

@@ -106,7 +106,11 @@ def test_an_unknown_form_of_momentum_is_an_error():
     ("name", "arguments", "message"),
     [
         ("sgd", {"learning_rate": -1}, "sgd: learning_rate=-1 is not valid; give a finite number > 0"),
-        ("varp", {"learning_rate": np.inf}, "varp: learning_rate=inf is not valid; give a finite number > 0"),
+        (
+            "varp",
+            {"learning_rate": np.inf},
+            "varp: learning_rate=inf (not finite in programs) is not valid; give a finite number > 0",
+        ),
         ("momentum", {"beta": 2.0}, "momentum: beta=2.0 is not valid; give a finite number in [0, 1]"),
         ("adam", {"learning_rate": 0.0}, "adam: learning_rate=0.0 is not valid; give a finite number > 0"),
         ("adam", {"learning_rate": 0.1, "b1": np.nan}, "adam: b1=nan is not valid; give a finite number"),
