@@ -142,7 +142,11 @@ def _run_batch(
     runs, supply = group.placed(batch)
     counters, state = start = rows.no_counts(group.batch_runs, group.task.cohort_size), group.start(runs)
     done, written = 0, dict.fromkeys(folder.TABLES, 0)
-    if stopped:
+    if not stopped:
+        recovery.save(
+            out, Stopped(_ids(batch), done, written, over=False), None
+        )  # rows before the next one are its own
+    elif stopped.done:
         try:
             counters, state = checkpoint.restore(_padded(stopped.leaves, group.batch_runs), start)
             done, written = stopped.done, stopped.rows

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from experiments.execution import folder, recovery
+from experiments.execution import folder, recovery, rows
 from fedeba_jax import ALGORITHMS, checkpoint
 from tests.support.runs import Killed, execute, kill_after, make
 
@@ -170,6 +170,19 @@ def test_told_to_end_it_saves_what_is_done_since_the_last_checkpoint(whole, tmp_
     execute(runs, out, told.append, checkpoint_every=100, **HOW)
     assert [chunk.start for chunk in told] == [2, 0, 1, 2]
     assert tables(out) == tables(whole)
+
+
+def test_killed_before_its_first_checkpoint_it_leaves_nothing_aside(whole, tmp_path, monkeypatch):
+    """Rows of the first chunk are there, its checkpoint is not: they come again."""
+    out, runs = tmp_path / "out", make("fedavg", **RUNS)
+    with monkeypatch.context() as patch:
+        patch.setattr(rows, "of_rounds", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            execute(runs, out, **HOW)
+    folder.append_rows(out / folder.RESULTS, folder.read_rows(whole / folder.RESULTS)[:1])
+    execute(runs, out, **HOW)
+    assert tables(out) == tables(whole)
+    assert not list(out.glob("*.aside"))
 
 
 @pytest.mark.parametrize("after", [1, 2])
