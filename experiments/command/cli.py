@@ -6,6 +6,7 @@ terminated (SIGTERM).
 
 import difflib
 import errno
+import functools
 import os
 import re
 import signal
@@ -23,6 +24,9 @@ flags.DEFINE_bool("debug", False, "Show tracebacks of errors.")
 SHARED = "experiments.command.flags"  # the module whose flags not every binary takes
 
 
+INTERRUPTED, TERMINATED = 130, 143
+
+
 class Terminated(KeyboardInterrupt):
     """The process was told to end (SIGTERM)."""
 
@@ -36,7 +40,15 @@ def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
 
     With `positional`, main takes the list of arguments that are not flags; otherwise there may be none.
     """
-    app.run(lambda argv: _guarded(main, argv[1:], positional), flags_parser=lambda argv: _parse(argv, main.__module__))
+    parse = functools.partial(_parse, module=main.__module__)
+    try:
+        app.run(lambda argv: _guarded(main, argv[1:], positional), flags_parser=parse)
+    except SystemExit as end:
+        if end.code in (INTERRUPTED, TERMINATED):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end.code)  # at once: Python would wait for the rounds that XLA is still running
+        raise
 
 
 def _parse(argv: Sequence[str], module: str) -> list[str]:
@@ -126,7 +138,8 @@ def _guarded(main: Callable[..., int | None], arguments: Sequence[str], position
         _fail(*_told(error))
     except KeyboardInterrupt as stop:
         told = f": {stop}" if str(stop) else ""
-        _fail(*((f"terminated{told}", 143) if isinstance(stop, Terminated) else (f"interrupted{told}", 130)))
+        terminated = isinstance(stop, Terminated)
+        _fail(f"{'terminated' if terminated else 'interrupted'}{told}", TERMINATED if terminated else INTERRUPTED)
 
 
 def _told(error: Exception) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -113,7 +114,11 @@ def start(module: str, *arguments: str, **options: Any) -> subprocess.Popen[str]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "GIT_DIR": os.devnull}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = [sys.executable, "-m", module, *arguments]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, **(pipes | options))
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs, and what they start, ignore it
+    try:
+        return subprocess.Popen(command, cwd=ROOT, env=environment, **(pipes | options))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def binary(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
