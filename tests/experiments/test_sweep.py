@@ -1,9 +1,6 @@
 """`sweep` as a user meets it: its plan, its results, killed and resumed, and what it refuses."""
 
-import random
 import re
-import signal
-import time
 
 import pytest
 from absl import flags
@@ -13,7 +10,7 @@ from experiments import sweep
 from experiments.execution import batches, folder, session
 from experiments.reporting import page
 from tests.support.folders import both, sweep_folder
-from tests.support.runs import MINI, TINY_FLAGS, compilations, start
+from tests.support.runs import MINI, TINY_FLAGS, compilations, kill_at_random, start
 
 pytestmark = pytest.mark.usefixtures("parsed_flags")
 
@@ -156,21 +153,6 @@ def test_killed_at_random_moments_ends_with_the_same_bytes(tmp_path):
     def contents(out):
         return {name: (out / name).read_bytes() for name in names}
 
-    assert begin(tmp_path / "whole").wait() == 0  # compiles
-    begun = time.monotonic()
-    assert begin(tmp_path / "timed").wait() == 0
-    length, kills, tries, rng = time.monotonic() - begun, 0, 0, random.Random(0)
-    expected = contents(tmp_path / "whole")
-    while kills < 20:
-        out = tmp_path / f"killed{tries}"
-        tries += 1
-        for _ in range(4):
-            process = begin(out)
-            time.sleep(rng.uniform(0.1, 0.9) * length)
-            if process.poll() is not None:  # the machine is faster now: this one came to its end
-                break
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-            process.wait()
-        assert begin(out).wait() == 0
-        assert contents(out) == expected
+    whole, *others = kill_at_random(begin, tmp_path, 20, 0)
+    for out in others:
+        assert contents(out) == contents(whole)

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedeba_jax.algorithms.term import tilted
 from fedeba_jax.data import partition
 from fedeba_jax.weights import by_examples, entropy_based, solve
+from tests.support.fuzzing import fuzz
 
 FEW, MANY = 25, 1000  # examples of each property
 SIZE = 5  # of all vectors: one compilation for each rule
@@ -92,19 +92,12 @@ PROPERTIES = {
 }
 
 
-def fuzz(check, examples):
-    quick = settings(
-        max_examples=examples, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-    )
-    given(PROPERTIES[check])(quick(lambda arguments: check(*arguments)))()
-
-
 @pytest.mark.parametrize("check", PROPERTIES, ids=lambda check: check.__name__)
 def test_numbers_are_taken_or_refused(check):
-    fuzz(check, FEW)
+    fuzz(check, PROPERTIES[check], FEW)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", PROPERTIES, ids=lambda check: check.__name__)
 def test_many_numbers_are_taken_or_refused(check):
-    fuzz(check, MANY)
+    fuzz(check, PROPERTIES[check], MANY)

@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,3 +128,27 @@ def binary(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     process = start(module, *arguments)
     stdout, stderr = process.communicate(timeout=300)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def kill_at_random(begin: Callable[[Path], subprocess.Popen[str]], folder: Path, kills: int, seed: Any) -> list[Path]:
+    """kill -9 processes, so many, at moments drawn over the length of a run; the folders, each resumed to its end.
+
+    `begin` starts a process that fills a folder. The first two folders are of runs that were left alone.
+    """
+    whole, timed = folder / "whole", folder / "timed"
+    assert begin(whole).wait() == 0  # compiles
+    begun = time.monotonic()
+    assert begin(timed).wait() == 0
+    duration, killed, rng, outs = time.monotonic() - begun, 0, random.Random(seed), [whole, timed]
+    while killed < kills:
+        outs.append(folder / f"killed{len(outs)}")
+        for _ in range(5):
+            process = begin(outs[-1])
+            time.sleep(rng.uniform(0.1, 0.9) * duration)
+            if process.poll() is not None:  # the machine is faster now: this one came to its end
+                break
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            killed += 1
+        assert begin(outs[-1]).wait() == 0
+    return outs

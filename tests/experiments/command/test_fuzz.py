@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from absl import flags
 from absl.testing import flagsaver
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from experiments import sweep, train
@@ -20,6 +19,7 @@ from fedeba_jax import ALGORITHMS
 from fedeba_jax.data.synthetic import SYNTHETIC
 from fedeba_jax.schedules import SCHEDULES
 from fedeba_jax.weights import RULES
+from tests.support.fuzzing import fuzz
 from tests.support.runs import MINI
 
 pytestmark = pytest.mark.usefixtures("parsed_flags")
@@ -176,19 +176,12 @@ PROPERTIES = {
 }
 
 
-def fuzz(check, examples):
-    quick = settings(
-        max_examples=examples, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-    )
-    given(PROPERTIES[check])(quick(lambda arguments: check(*arguments)))()
-
-
 @pytest.mark.parametrize("check", PROPERTIES, ids=lambda check: check.__name__)
 def test_text_is_read_or_refused_in_one_line(check):
-    fuzz(check, FEW)
+    fuzz(check, PROPERTIES[check], FEW)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", PROPERTIES, ids=lambda check: check.__name__)
 def test_much_more_text_is_read_or_refused_in_one_line(check):
-    fuzz(check, MANY)
+    fuzz(check, PROPERTIES[check], MANY)
