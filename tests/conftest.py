@@ -82,7 +82,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group(module))
 
 
-MOST_MAPS = 45_000  # of the 65,530 memory maps that Linux grants a process; a test's programs hold up to a thousand
+MOST_MAPS = 45_000  # of the 65,530 memory maps that Linux grants a process; a test's programs hold up to 2,000 or so
 LOOK_EVERY = 5  # tests; listing the maps takes longer than many a test
 ended = itertools.count(1)
 
