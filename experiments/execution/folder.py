@@ -219,9 +219,12 @@ def lines(path: Path) -> list[Line]:
 
 
 def _row(text: str) -> dict[str, Any] | None:
-    """The row that a line holds, if it is whole."""
+    """The row that a line holds, if it is whole; it is of one run, or times several."""
     body, seal, crc = text.rpartition(_SEAL)
-    return json.loads(f"{body}}}") if seal and crc == f'{_crc(f"{body}}}")}"}}\n' else None
+    if not seal or crc != f'{_crc(f"{body}}}")}"}}\n':
+        return None
+    row = json.loads(f"{body}}}")
+    return row if isinstance(row.get("run"), str) or ("run" not in row and "runs" in row) else None
 
 
 def _crc(text: str) -> str:
@@ -241,7 +244,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def finished(rows: Sequence[dict[str, Any]]) -> set[str]:
     """Runs that need no more work: their last row is among these, and so are all before it."""
     counts = Counter(row["run"] for row in rows)
-    return {row["run"] for row in rows if row["final"] and counts[row["run"]] == row["rows"]}
+    return {row["run"] for row in rows if row.get("final") and counts[row["run"]] == row.get("rows")}
 
 
 def environment() -> dict[str, Any]:

@@ -22,6 +22,19 @@ LAST = 5  # evaluations that a result averages: one alone moves by tens of perce
 NOT_COMPARED = ("eval_every",)  # settings that change when a run is evaluated, not what it does
 REMEDY = "give folders of experiments.train, sweep, demo or compare"
 
+NUMBER, MAYBE, SCALAR = (int, float, type(None)), (int, type(None)), (str, int, float, type(None))
+EXPERIMENT = {"task": str, "varies": list, "runs": dict, "origins": list}  # what there is in experiment.json
+ORIGIN, DATA = {"commit": (str, type(None)), "data": dict}, {"name": str, "md5": (dict, type(None))}
+ROW = {
+    **dict.fromkeys(("run", "algorithm", "split", "model", "status"), str),
+    **dict.fromkeys(("seed", "round", "rounds", "origin", "exchanges", "bytes_down", "bytes_up", "final"), int),
+    **dict.fromkeys(("hparams", "settings"), dict),
+    **dict.fromkeys(("gate_open", "diverged_round"), MAYBE),
+    **dict.fromkeys(METRICS, NUMBER),
+}
+LAST_ROW = {"client_accuracy": list, "diverged_clients": (list, type(None)), "privacy": (dict, type(None)), "rows": int}
+TIMING = {"runs": list, "rounds": int, "seconds": (int, float), "compiled": int}
+
 Item = TypeVar("Item")
 
 
@@ -292,13 +305,27 @@ def _load_folder(folder: Path) -> list[Series]:
         state = "empty" if (folder / RESULTS).exists() else "missing"
         raise ValueError(f"{folder / RESULTS} is {state}: nothing was evaluated yet; resume it")
     try:
-        source = Source(folder, experiment["task"], tuple(experiment["varies"]), _missing(rows, experiment["runs"]))
+        _check(experiment, EXPERIMENT)
+        for row in rows:
+            _check(row, ROW | {name: kind for name, kind in LAST_ROW.items() if name in row})
+            _check(row["hparams"], dict.fromkeys(row["hparams"], SCALAR))
+            _check(row["settings"], dict.fromkeys(row["settings"], SCALAR))
+        source = Source(
+            folder, experiment["task"], tuple(map(str, experiment["varies"])), _missing(rows, experiment["runs"])
+        )
         origins = [_origin(one) for one in experiment["origins"]]
         rates = _rates(folder / TIMINGS)
         _check_whole(folder, rows)
         return [_series(own, source, origins, rates.get(run)) for run, own in grouped(rows, itemgetter("run")).items()]
     except (KeyError, TypeError, IndexError, AttributeError) as bad:
         raise ValueError(f"{folder} is not as this version of fedeba_jax writes it ({bad!r}); run it again") from bad
+
+
+def _check(record: Any, kinds: dict[str, Any]) -> None:
+    """An error if something that a record needs is not there, or is not what we write."""
+    for name, kind in kinds.items():
+        if not isinstance(record[name], kind):
+            raise TypeError(f"{name}={record[name]!r}")
 
 
 def _check_whole(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -333,7 +360,9 @@ def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], r
         origins=list(dict.fromkeys(origins[row["origin"]] for row in rows)),
         evals={key: {row["round"]: _metrics(row) for row in own} for key, own in by_model.items()},
         traffic={row["round"]: Traffic(*(row[name] for name in Traffic._fields)) for row in rows},
-        client_accuracy={row["model"]: np.array(row["client_accuracy"]) for row in rows if "client_accuracy" in row},
+        client_accuracy={
+            row["model"]: np.array(row["client_accuracy"], float) for row in rows if "client_accuracy" in row
+        },
         diverged=last["diverged_round"],
         diverged_clients=last.get("diverged_clients") or [],
         privacy=last.get("privacy"),
@@ -345,8 +374,11 @@ def _metrics(row: dict[str, Any]) -> dict[str, float]:
 
 
 def _origin(content: dict[str, Any]) -> Origin:
+    _check(content, ORIGIN)
     data = content["data"]
-    return Origin(content["commit"] or "unknown", data["name"], tuple(sorted((data.get("md5") or {}).items())))
+    _check(data, DATA)
+    md5 = sorted((name, str(digest)) for name, digest in (data["md5"] or {}).items())
+    return Origin(content["commit"] or "unknown", data["name"], tuple(md5))
 
 
 def _missing(rows: Sequence[dict[str, Any]], planned: dict[str, Any]) -> str:
@@ -364,6 +396,7 @@ def _rates(path: Path) -> dict[str, float]:
     """Rounds per second of the batch that each run was trained in; chunks that include compilation do not count."""
     rounds, seconds = Counter[str](), Counter[str]()
     for row in read_rows(path):
+        _check(row, TIMING)
         for run in row["runs"] if not row["compiled"] else ():
             rounds[run] += row["rounds"] * len(row["runs"])
             seconds[run] += row["seconds"]

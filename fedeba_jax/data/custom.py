@@ -119,7 +119,7 @@ def _read(file: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
         _refuse(file, "is no npz file, or not a whole one", again)
     arrays = {}
     try:
-        with np.load(file, allow_pickle=False) as content:
+        with open(file, "rb") as stream, np.load(stream, allow_pickle=False) as content:
             if unknown := [name for name in content.files if name not in keys]:
                 _refuse(file, f"has an array {unknown[0]!r}", f"name the arrays {', '.join(keys)}")
             for key in content.files:
@@ -130,7 +130,7 @@ def _read(file: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
         if "pickle" in str(error):
             _refuse(file, f"{key} is pickled Python objects", "save plain arrays of numbers or strings")
         _refuse(file, f"{key} cannot be read ({error})", again)
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError) as error:
         _refuse(file, f"{key} cannot be read ({error or type(error).__name__})", again)
     return arrays
 

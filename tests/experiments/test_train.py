@@ -287,7 +287,7 @@ def wait_for_rows(process, out, seconds=300):
 
 
 def test_killed_interrupted_and_terminated_it_is_resumed_to_the_same_bytes(tmp_path):
-    """kill -9, Ctrl-C and SIGTERM in the middle of training; then the same command to its end."""
+    """kill -9, Ctrl-C and SIGTERM in the middle of training; then the same command to its end, its cache damaged."""
     whole, out, cache, rounds = tmp_path / "whole", tmp_path / "out", tmp_path / "cache", 200
     done = binary("experiments.train", *arguments(whole, cache, rounds))
     assert done.returncode == 0, done.stderr
@@ -302,7 +302,14 @@ def test_killed_interrupted_and_terminated_it_is_resumed_to_the_same_bytes(tmp_p
         if word:
             assert stderr == f"error: {word}: what is done is in {out}; the same command resumes it\n"
     assert 0 < length(out) < length(whole)
+    kept = list(cache.glob("*-cache"))
+    for number, compiled in enumerate(kept):
+        compiled.write_bytes(compiled.read_bytes()[:-9] if number % 2 else b"something else")
     ended = binary("experiments.train", *arguments(out, cache, rounds))
     assert ended.returncode == 0, ended.stderr
+    assert kept
+    assert ended.stderr.splitlines()
+    for line in ended.stderr.splitlines():  # ignored, and said
+        assert line.startswith("warning: Error reading persistent compilation cache entry for ")
     assert contents(out) == contents(whole)
     assert {path.name for path in out.iterdir()} == {path.name for path in whole.iterdir()}

@@ -19,7 +19,7 @@ from fedeba_jax import ALGORITHMS
 from fedeba_jax.data.synthetic import SYNTHETIC
 from fedeba_jax.schedules import SCHEDULES
 from fedeba_jax.weights import RULES
-from tests.support.fuzzing import fuzz
+from tests.support.fuzzing import fuzz, refused
 from tests.support.runs import MINI
 
 pytestmark = pytest.mark.usefixtures("parsed_flags")
@@ -68,18 +68,6 @@ def mutated(draw, pieces):
 
 def written(pieces):
     return st.one_of(mutated(pieces), mutated(pieces), mutated(pieces), st.text(max_size=30))
-
-
-def refused(function, *arguments, **options):
-    """What a function makes of text; None if it refuses it in one line."""
-    try:
-        return function(*arguments, **options)
-    except ValueError as error:
-        raised = error
-    assert type(raised) is ValueError, repr(raised)
-    assert str(raised).splitlines() == [str(raised)]
-    assert len(str(raised)) < 5000
-    return None
 
 
 TABLES = {**tasks.OPTIONS, "schedule": SCHEDULES, "dataset": SYNTHETIC, "rule": RULES["temperature"]}
