@@ -4,8 +4,10 @@ Arrays of different rank do not meet by accident: who wants [n] beside [m, n] sa
 
 The suite is bound by compilation, not by arithmetic, so here LLVM optimises little, and fusions are emitted the
 old way, in one piece, which compiles in half the time. Set XLA_FLAGS (to "", for instance) to test what users run.
+Python looks for garbage seldom: what JAX traced is long-lived, and looking through it took a seventh of the time.
 """
 
+import gc
 import itertools
 import os
 import tempfile
@@ -24,6 +26,7 @@ from fedeba_jax.data.sources import fetching
 from fedeba_jax.data.sources.raw import Package
 from tests.support.tiny_set import spec_of
 
+gc.set_threshold(200_000, 20, 100)
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_compilation_cache_dir", os.path.join(tempfile.gettempdir(), f"fedeba_jax_tests_{os.getuid()}"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

@@ -14,6 +14,7 @@ from benchmarks.peers import protocol
 from benchmarks.tools import flops, limit, measure, worker
 from benchmarks.tools.work import Work, compile_round, random_data
 from experiments.command import cli
+from tests.support.marks import slow_but
 
 TINY = {"cohort": 2, "steps": 1, "batch": 5, "clients": 4}
 
@@ -156,13 +157,11 @@ BINARIES = {
 }
 
 
-# What binaries share (turns, limits, the table, the file) these three go through; the others only measure other things.
-IN_THE_SUITE = ("round_throughput", "evaluation", "products")
+# What binaries share (turns, limits, the table, the file) these two go through; the others only measure other things.
+IN_THE_SUITE = ("round_throughput", "evaluation")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in IN_THE_SUITE else pytest.mark.slow) for n in BINARIES]
-)
+@pytest.mark.parametrize("name", slow_but(IN_THE_SUITE, BINARIES))
 def test_binaries_print_a_table_and_write_rows_and_ratios(name, tmp_path, capsys):
     module, settings, ratio = BINARIES[name]
     out = tmp_path / "result.json"
@@ -193,6 +192,7 @@ def test_a_product_has_the_shape_of_its_kind(kind):
     assert got.shape == {"forward": (5, 2), "weights": (2, 3), "inputs": (5, 3)}[kind]
 
 
+@pytest.mark.slow  # a tool beside the benchmarks
 def test_a_profile_is_a_trace_and_tables_of_operations_and_parts(tmp_path, capsys):
     with flagsaver.flagsaver(profile=str(tmp_path), algorithms=["fedavg"]):
         round_throughput.main()

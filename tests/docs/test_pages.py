@@ -107,6 +107,7 @@ def test_what_hands_on_runs_is_still_there():
     assert all(found(name) for name in listed("carriers of tau"))
 
 
+@pytest.mark.slow  # that the listed functions are there, and their number, is above
 def test_the_ways_are_those_of_a_run(tmp_path):
     """A run of two rounds calls every function that the two ways list."""
     names = {*listed("way of tau"), *listed("way of a batch"), *listed("carriers of tau")}

@@ -9,6 +9,8 @@ import sys
 import jax
 import pytest
 
+from tests.support.marks import slow_but
+
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SAYS = {  # what each prints, line after line
     "own_algorithm": [r"fedavg +accuracy \d", r"rank_weights +accuracy \d"],
@@ -40,7 +42,12 @@ def run(path):
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+LONG = ("own_algorithm", "sweep_from_python")  # ten seconds and more
+
+
+@pytest.mark.parametrize(
+    "path", slow_but([file for file in FILES if file.stem not in LONG], FILES), ids=lambda path: path.stem
+)
 def test_an_example_runs_as_printed(path):
     lines, expected = run(path), SAYS[path.stem]
     assert len(lines) == len(expected), lines

@@ -1,5 +1,7 @@
 """Every task runs two rounds and an evaluation, with its own network, on tiny data of its shape."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from experiments.command import datasets
 from experiments.command.tasks import TASKS
 from fedeba_jax.data.sources import DATASETS, Dataset
 from fedeba_jax.data.synthetic import SYNTHETIC
+from fedeba_jax.models import OF_VALUES, mobile, residual
 from tests.support.runs import execute, make
 
 CLIENTS = 3
@@ -56,12 +59,26 @@ def tiny(monkeypatch):
     monkeypatch.setattr(datasets, "load", tiny_load)
 
 
-# The network of this task is in the suite with smaller images.
-SLOW = {"tiny_imagenet_resnet18": pytest.mark.slow}
+@pytest.fixture
+def shallow(monkeypatch):
+    """The deep networks have one block of each kind; compiling all of them takes half a minute."""
+    monkeypatch.setattr(residual, "BLOCKS", 1)
+    few = [blocks._replace(number=1) for blocks in mobile.PAPER]
+    monkeypatch.setitem(OF_VALUES, "mobilenet_v2", functools.partial(mobile.mobilenet_v2, blocks=few))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in TASKS])
-def test_a_task_runs(name, tmp_path, tiny):
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_runs(name, tmp_path, tiny, shallow):
+    check_runs(name, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.model in ("resnet18", "mobilenet_v2")])
+def test_a_task_runs_with_its_whole_network(name, tmp_path, tiny):
+    check_runs(name, tmp_path)
+
+
+def check_runs(name, tmp_path):
     task = TASKS[name]
     changes = {"cohort_size": 2, "steps": 1, "batch_size": 2, "rounds": 2, "eval_every": 2}
     changes["clients"] = CLIENTS if task.clients else 0

@@ -9,6 +9,7 @@ from experiments.command.runs import grouped
 from experiments.command.tasks import resolve
 from experiments.command.values import Traced, join, split
 from fedeba_jax.server import SERVERS
+from tests.support.marks import slow_but
 from tests.support.runs import execute, final_rows, make
 
 OPTAX = [name for name in SERVERS if name not in ("sgd", "momentum", "varp")]
@@ -72,7 +73,7 @@ def test_servers_that_differ_in_numbers_share_a_compilation():
     assert [len(group) for group in grouped(made)] == [2, 1, 2]
 
 
-@pytest.mark.parametrize("server", ["adam(0.01, b1=0.8)", "varp(1.0)"])
+@pytest.mark.parametrize("server", slow_but(["adam(0.01, b1=0.8)"], ["adam(0.01, b1=0.8)", "varp(1.0)"]))
 def test_a_run_with_a_server_by_name(server, tmp_path):
     """Two chunks of a round: the server's state goes from one to the next."""
     (row,) = final_rows(execute(make("fedavg", server=server), tmp_path / "run"))

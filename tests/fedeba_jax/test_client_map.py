@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.tools.work import Work, make_round
 from fedeba_jax import client_map as maps
+from tests.support.marks import slow_but
 
 MAPS = {
     "mapped": lambda: maps.mapped,
@@ -120,7 +121,11 @@ def meetings(compiled):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "times"), [("fedavg", 1), ("fedeba", 2), ("afl", 2), ("prac_fedeba_plus", 3), ("fedeba_plus", 7)]
+    ("algorithm", "times"),
+    slow_but(
+        [("fedavg", 1), ("fedeba", 2)],
+        [("fedavg", 1), ("fedeba", 2), ("afl", 2), ("prac_fedeba_plus", 3), ("fedeba_plus", 7)],
+    ),
 )
 def test_devices_meet_to_share_losses_and_to_add_up_updates(algorithm, times):
     """FedEBA+'s seven stand in the branches of its gates; a round takes four of them, or five."""

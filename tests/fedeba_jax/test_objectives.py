@@ -13,6 +13,7 @@ from fedeba_jax.examples import take
 from fedeba_jax.objectives import cross_entropy, jensen_shannon, lsr, robust_losses
 from fedeba_jax.rounds import round_keys
 from fedeba_jax.types import Batch, Client, LocalData, Model
+from tests.support.marks import slow_but
 from tests.support.problems import tiny
 from tests.twins import lsr as twin
 from tests.twins import network
@@ -155,7 +156,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("hparams", "terms"), CASES)
-@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("train", slow_but([True], [True, False]))
 def test_value_and_gradient_are_the_twin_s(x64, hparams, terms, train):
     """Gradients by central differences: both branches are differentiated, neither is a fixed target."""
     model, batch, key, t = image_mlp(), images(5), jax.random.key(7), 4

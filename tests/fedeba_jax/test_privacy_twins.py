@@ -9,6 +9,7 @@ import fedeba_jax
 from fedeba_jax import privacy
 from fedeba_jax.privacy import poisson_sample, private_keys
 from tests.support.for_twins import as_twin_problem
+from tests.support.marks import slow_but
 from tests.support.private import INF, KEY, ROUNDS, client_of, close, numpy, run, server_noise
 from tests.support.problems import COUNTS, tiny
 from tests.twins import TWINS
@@ -32,7 +33,7 @@ CLIENT_CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "hparams", "rule"), CLIENT_CASES)
+@pytest.mark.parametrize(("name", "hparams", "rule"), slow_but(CLIENT_CASES[1::2], CLIENT_CASES))
 def test_client_level_equals_its_twin(x64, name, hparams, rule):
     problem = tiny()
     state, info = run(name, CLIENT, problem=problem, **hparams)
@@ -42,7 +43,7 @@ def test_client_level_equals_its_twin(x64, name, hparams, rule):
     close(state.server.params, expected)
 
 
-@pytest.mark.parametrize("theta", [0.0, 20.0, 180.0])
+@pytest.mark.parametrize("theta", slow_but([20.0], [0.0, 20.0, 180.0]))  # both branches
 def test_the_papers_noise_equals_its_twin(x64, theta):
     problem, hparams = tiny(), {"tau": 0.5, "alpha": 0.6, "theta": theta}
     state, info = run("fedeba_plus", PAPER, problem=problem, rounds=5, **hparams)
@@ -105,7 +106,7 @@ OFF_CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "mode", "hparams"), OFF_CASES)
+@pytest.mark.parametrize(("name", "mode", "hparams"), slow_but(OFF_CASES[3:], OFF_CASES))
 def test_no_noise_and_no_clip_changes_no_bit(name, mode, hparams):
     plain, _ = run(name, privacy.none(), **hparams)
     off, _ = run(name, mode, **hparams)

@@ -20,6 +20,7 @@ from fedeba_jax.local import LocalUpdate
 from fedeba_jax.rounds import is_finite, round_keys
 from fedeba_jax.types import Client, LocalData, Sizes
 from fedeba_jax.weights import entropy_based
+from tests.support.marks import slow_but
 from tests.support.problems import tiny
 
 PROBLEM = tiny()
@@ -75,7 +76,7 @@ def test_fedeba_at_a_huge_temperature_is_fedavg(seed):
 
 
 @pytest.mark.parametrize("name", ["fedeba_plus", "prac_fedeba_plus"])
-@pytest.mark.parametrize("theta", [OPEN, CLOSED])
+@pytest.mark.parametrize("theta", slow_but([OPEN], [OPEN, CLOSED]))
 def test_without_alignment_it_is_fedeba(name, theta):
     close(one_round(name, alpha=0.0, theta=theta)[0], one_round("fedeba")[0])
 
@@ -252,7 +253,7 @@ def test_sizes_are_read_off_the_federation_and_the_model():
 # Runs in parts.
 
 
-@pytest.mark.parametrize("name", ["fedeba_plus", "ditto"])
+@pytest.mark.parametrize("name", slow_but(["ditto"], ["fedeba_plus", "ditto"]))
 def test_a_run_in_parts_is_the_whole_run_bit_for_bit(name):
     """6 rounds, evaluated after every other one: at once, and as three parts that share a program."""
     algorithm, key = PROBLEM.algorithm(name), jax.random.key(0)
@@ -304,7 +305,7 @@ def test_the_key_of_the_start_follows_from_that_of_the_run():
 # Several held-out sets.
 
 
-@pytest.mark.parametrize("name", ["fedavg", "ditto"])
+@pytest.mark.parametrize("name", slow_but(["ditto"], ["fedavg", "ditto"]))
 def test_several_held_out_sets_are_scored_by_name(name):
     """Each as if it were alone; "few" has half of every client's examples."""
     few = held_out(PROBLEM.federation._replace(num_examples=(PROBLEM.federation.num_examples + 1) // 2))
@@ -421,7 +422,10 @@ def test_one_compilation_serves_all_numbers_and_seeds(name):
     assert (traced, compiled.count("jit(chunk_of_rounds)")) == ([name], 1)
 
 
-@pytest.mark.parametrize("name", fedeba_jax.ALGORITHMS)
+A_FEW = ("fedavg", "fedeba_plus", "ditto", "fedmgda_plus", "rank_core_fed", "lp_proj")  # every kind of operation
+
+
+@pytest.mark.parametrize("name", slow_but(A_FEW, fedeba_jax.ALGORITHMS))
 def test_a_round_lowers_for_every_platform_and_never_calls_the_host(name):
     algorithm = PROBLEM.algorithm(name)
 

@@ -15,6 +15,7 @@ from fedeba_jax.local import LocalTraining
 from fedeba_jax.server import SERVERS, Memory, descent, momentum, sgd, variance_reduced, varp
 from fedeba_jax.types import Sizes
 from fedeba_jax.weights import by_examples, uniform
+from tests.support.marks import slow_but
 from tests.support.problems import COUNTS
 from tests.twins.varp import varp as varp_twin
 
@@ -139,7 +140,7 @@ def three_steps(server):
     return first, state
 
 
-@pytest.mark.parametrize("name", OPTAX)
+@pytest.mark.parametrize("name", slow_but(["adam", "momentum", "yogi", "adamw", "rmsprop"], OPTAX))
 def test_numbers_of_an_optax_optimizer_may_be_traced(x64, name):
     """Traced it does what optax does with plain numbers; other numbers are served by the same program."""
     known = hyperparameters(SERVERS[name])

@@ -14,6 +14,7 @@ from fedeba_jax import client_map as maps
 from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.server import SERVERS
 from tests.support.for_twins import ROUNDS, as_twin_problem
+from tests.support.marks import slow_but
 from tests.support.problems import COUNTS, tiny
 from tests.twins import TWINS
 from tests.twins.baselines_weights import weighted_rounds
@@ -95,7 +96,13 @@ def assert_varp_equals_twin(name, hparams, epochs=None):
     close(state.server.params, twin(slow, **hparams).params[-1], 1e-8)
 
 
-@pytest.mark.parametrize(("name", "hparams"), VARP_CASES, ids=lambda v: v if isinstance(v, str) else None)
+IN_SUITE = [case for i, case in enumerate(VARP_CASES) if i in (1, 4, 8, 12, 14, 18)]
+
+
+# Beyond these: the methods' own twins, and the server's twin under any weights (test_server.py).
+@pytest.mark.parametrize(
+    ("name", "hparams"), slow_but(IN_SUITE, VARP_CASES), ids=lambda v: v if isinstance(v, str) else None
+)
 def test_varp_equals_its_twin(x64, name, hparams):
     assert_varp_equals_twin(name, hparams)
 
@@ -113,7 +120,9 @@ UNIFORM_CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "hparams"), UNIFORM_CASES, ids=lambda v: v if isinstance(v, str) else None)
+@pytest.mark.parametrize(
+    ("name", "hparams"), slow_but(UNIFORM_CASES[2:], UNIFORM_CASES), ids=lambda v: v if isinstance(v, str) else None
+)
 def test_full_participation_with_uniform_weights_is_the_plain_server(x64, name, hparams):
     """Also with local epochs over clients of unequal size: 1 to 3 steps a pass."""
     varp, sgd = (
@@ -122,7 +131,7 @@ def test_full_participation_with_uniform_weights_is_the_plain_server(x64, name, 
     close(varp, sgd, 1e-10)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedeba_plus"])
+@pytest.mark.parametrize("name", slow_but(["fedavg"], ["fedavg", "fedeba_plus"]))
 def test_the_running_mean_does_not_drift(name):
     """50 rounds in float32."""
     state, info = simulated(name, ("varp", 1.0), rounds=50)

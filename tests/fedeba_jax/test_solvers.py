@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedeba_jax import solvers
+from tests.support.marks import slow_but
 from tests.support.programmes import SIZES, assert_compiles_and_maps, assert_feasible, box, every_size, slsqp, three
 from tests.twins.solvers import stationarity_gap
 
@@ -82,7 +83,7 @@ def test_the_wide_box_is_the_simplex(x64):
         np.testing.assert_allclose(x, project_simplex(y), atol=1e-14)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", slow_but([np.float32], [np.float32, np.float64]))
 def test_a_box_without_room_leaves_one_point(x64, dtype):
     for n in SIZES:
         point = np.random.default_rng(n).dirichlet(np.ones(n)).astype(dtype)  # its sum rounds to above or below 1

@@ -6,6 +6,7 @@ import pytest
 from experiments.execution import folder
 from experiments.reporting import loading, page
 from fedeba_jax import ALGORITHMS
+from tests.support.marks import slow_but
 from tests.support.runs import compilations, execute, final_rows, make
 
 
@@ -38,7 +39,11 @@ def test_separate_seeds_change_separate_things(tmp_path):
     assert losses[data] != losses[base]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+# One exchange, two, clients' own models, several models, a memory by client; others differ in the library alone.
+A_FEW = ("fedavg", "fedeba_plus", "ditto", "focus", "afl")
+
+
+@pytest.mark.parametrize("name", slow_but(A_FEW, ALGORITHMS))
 def test_every_algorithm_trains(name, tmp_path):
     rows = execute(make(name, rounds=1), tmp_path)
     assert {"global", "personal"} & {row["model"] for row in rows}

@@ -10,6 +10,7 @@ from experiments.execution import folder, rows
 from experiments.execution.folder import shown
 from experiments.reporting import summary
 from fedeba_jax import metrics
+from tests.support.marks import slow_but
 from tests.support.runs import execute, final_rows, make
 
 pytestmark = [pytest.mark.xdist_group("rows"), pytest.mark.usefixtures("shared_programs")]
@@ -52,7 +53,7 @@ def test_a_row_has_everything_that_its_run_depends_on(plus):
     assert not {"privacy", "flipped_labels", "client_accuracy", "client_loss"} & set(first)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_but(["ditto"], MODELS))
 def test_every_result_holds_every_model(tmp_path, name):
     found = execute(make(name, validation=0.1), tmp_path)
     assert [(row["split"], row["model"]) for row in found if row["round"] == ROUNDS] == [

@@ -12,6 +12,7 @@ from fedeba_jax import checkpoint
 from fedeba_jax.data import sources
 from fedeba_jax.data.sources.raw import DataError
 from fedeba_jax.models import NORMALIZATION
+from tests.support.marks import slow_but
 from tests.support.runs import Killed, compilations, execute, final_rows, kill_after, make
 from tests.support.tiny_set import spec_of, write_idx
 
@@ -52,7 +53,7 @@ def test_one_row_for_each_run_and_evaluation(swept):
     assert not any("client_accuracy" in row for row in rows if not row["final"])
 
 
-@pytest.mark.parametrize("after", [1, 3, 4])
+@pytest.mark.parametrize("after", slow_but([3], [1, 3, 4]))
 def test_stopped_and_started_again_ends_with_the_same_bytes(swept, tmp_path, after):
     """Stopped after any chunk, or in the middle of writing the next rows."""
     runs = make(**GRID)
@@ -235,6 +236,7 @@ def test_a_process_that_was_killed_at_its_first_word_does_not_block_the_folder(t
     assert [row["round"] for row in execute([run], tmp_path)] == [1, 2]
 
 
+@pytest.mark.slow  # bfloat16: test_batches; personal models resumed: test_recovery
 def test_personal_models_in_bfloat16_are_resumed(tmp_path):
     """Rows of both models; a killed run ends with the bytes of one that was left alone."""
     runs = make("ditto", grid=("lam=0,0.5",), state_dtype="bfloat16")

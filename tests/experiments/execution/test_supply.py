@@ -10,6 +10,7 @@ from experiments.execution import devices, folder
 from experiments.execution.batches import How, groups
 from experiments.execution.program import Program
 from fedeba_jax.data.sources import load
+from tests.support.marks import slow_but
 from tests.support.runs import Killed, execute, kill_after, make
 
 ON_HOST = {"data_budget": 0.0}
@@ -48,7 +49,8 @@ def as_users(monkeypatch):
 
 
 @pytest.mark.usefixtures("as_users")
-@pytest.mark.parametrize("case", CASES)
+# All the ways by which examples reach the devices are in these two.
+@pytest.mark.parametrize("case", slow_but(["several runs of ragged clients", "personal models"], CASES))
 def test_on_the_host_results_are_those_on_the_devices(case, tmp_path):
     runs = CASES[case]
     resident = execute(runs, tmp_path / "resident", log_rounds=True)

@@ -24,6 +24,7 @@ from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.objectives import masked_mean
 from fedeba_jax.types import State
 from tests.support import vectors
+from tests.support.marks import slow_but
 from tests.support.problems import tiny
 
 LP = {"dim": 4, "outer": 2, "inner": 2}  # small
@@ -125,7 +126,7 @@ def test_ditto_rounds_by_hand(x64):
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.5, 7.0])
-@pytest.mark.parametrize("weighting", ["uniform", "examples"])
+@pytest.mark.parametrize("weighting", slow_but(["examples"], ["uniform", "examples"]))
 def test_ditto_s_global_model_is_fedavg_s_to_the_bit(lam, weighting):
     state, info = rounds("ditto", lam=lam, weighting=weighting)
     expected, fedavg_info = rounds("fedavg", weighting=weighting)
@@ -376,7 +377,7 @@ def test_a_personal_model_that_diverges_is_told():
 
 
 @pytest.mark.parametrize(("name", "hparams"), [("ditto", {}), ("focus", {}), ("lp_proj", LP)])
-@pytest.mark.parametrize("cohort_size", [1, 6])
+@pytest.mark.parametrize("cohort_size", slow_but([1], [1, 6]))
 def test_one_client_and_all_clients(name, hparams, cohort_size):
     state, info = rounds(name, cohort_size=cohort_size, **hparams)
     scores = scored(name, state, **hparams)

@@ -12,6 +12,7 @@ from fedeba_jax.algorithms.rank_core_fed import mixtures
 from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.method import uses_everybody
 from tests.support.for_twins import ROUNDS, as_twin_problem, to_numpy
+from tests.support.marks import slow_but
 from tests.support.problems import tiny
 from tests.twins import TWINS
 
@@ -150,7 +151,16 @@ def test_every_algorithm_has_a_twin():
     assert set(TWINS) == set(fedeba_jax.ALGORITHMS) == {name for name, _ in CASES}
 
 
-@pytest.mark.parametrize(("name", "hparams"), CASES, ids=lambda v: v if isinstance(v, str) else None)
+SLOW = [
+    ("aaggff", {"cdf": cdf}) for cdf in ("exponential", "weibull", "frechet", "logistic")
+]  # vectors: test_online_methods
+SLOW += [("aaggff", {"published_code": True}), ("afl", {"gamma": 0.1, "participation": "full_simplex", "order": "old"})]
+IN_SUITE = [case for case in CASES if case not in SLOW]
+
+
+@pytest.mark.parametrize(
+    ("name", "hparams"), slow_but(IN_SUITE, CASES), ids=lambda v: v if isinstance(v, str) else None
+)
 def test_fast_equals_twin(x64, name, hparams):
     everybody = uses_everybody(fedeba_jax.ALGORITHMS[name], hparams)
     compare(*trained(name, hparams, 6 if everybody else 4), name, hparams)

@@ -33,6 +33,7 @@ from tests.support.clients import (
     nearest,
 )
 from tests.support.dictated import play
+from tests.support.marks import slow_but
 from tests.support.problems import tiny
 from tests.support.vectors import UNIFORM
 
@@ -86,7 +87,7 @@ def test_a_client_alone_is_followed(name, clients):
     close(weights, np.eye(clients)[[0, clients - 1]], atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [m for m in METHODS if m != "propfair"])
+@pytest.mark.parametrize("name", slow_but(["term", "feddisco"], [m for m in METHODS if m != "propfair"]))
 def test_identical_clients_are_one(x64, name):
     same(trained(name, identical=True), trained("fedavg", identical=True), atol=1e-9)
 

@@ -8,6 +8,7 @@ from fedeba_jax.client_map import mapped
 from fedeba_jax.data.hosting import Stored, most_examples, part
 from fedeba_jax.examples import take
 from fedeba_jax.rounds import cohorts, run_rounds, start
+from tests.support.marks import slow_but
 from tests.support.problems import tiny
 
 TINY = tiny(cohort_size=2)
@@ -39,7 +40,7 @@ def test_the_most_examples_are_those_of_the_largest_clients():
     assert most_examples(np.array([7, 3]), 5) == 10
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedeba_plus", "ditto"])
+@pytest.mark.parametrize("name", slow_but(["ditto"], ["fedavg", "fedeba_plus", "ditto"]))
 def test_rounds_of_a_part_are_those_of_the_whole_bit_for_bit(name):
     algorithm = TINY.algorithm(name)
     state = start(algorithm, TINY.model.init, KEY, sizes=TINY.sizes)
