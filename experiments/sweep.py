@@ -70,7 +70,7 @@ def main() -> None:
     asked = runs()
     out = Path(FLAGS.out or f"runs/sweep/{FLAGS.task}")
     if FLAGS.dry_run:
-        plan = runner.plan(*opened(asked, FLAGS.data_dir), out, session.how(FLAGS.batch_runs))
+        plan = runner.plan(*opened(asked, FLAGS.data_dir), runner.done_in(out), session.how(FLAGS.batch_runs))
         print(session.describe(plan, out, in_detail=True, with_cost=True))
         return
     progress = Progress(FLAGS.select_on, FLAGS.metric)

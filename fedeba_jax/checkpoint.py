@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedeba_jax import client_map as maps
 from fedeba_jax.files import replacing
 
 FORMAT = b"fedeba_jax checkpoint 2\n"
@@ -25,10 +26,7 @@ def before(path: Path) -> Path:
 
 def save(path: Path, journal: dict[str, Any], tree: Any = None) -> None:
     """Write a journal (JSON) and the arrays of a tree; the last checkpoint is kept as `before`."""
-    buffer = io.BytesIO()
-    arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
-    np.savez(buffer, journal=np.frombuffer(json.dumps(journal).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
-    content = buffer.getvalue()
+    content = packed(journal, tree)
     with replacing(path, keep=before(path)) as file:
         file.write(FORMAT + hashlib.sha256(content).digest())
         file.write(content)
@@ -42,6 +40,19 @@ def load(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     digest, content = data[len(FORMAT) :][:32], data[len(FORMAT) + 32 :]
     if hashlib.sha256(content).digest() != digest:
         raise ValueError(f"{path} is damaged (its checksum is wrong)")
+    return unpacked(content)
+
+
+def packed(journal: dict[str, Any], tree: Any = None) -> bytes:
+    """A journal (JSON) and the arrays of a tree as bytes."""
+    buffer = io.BytesIO()
+    arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+    np.savez(buffer, journal=np.frombuffer(json.dumps(journal).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def unpacked(content: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The journal and the leaves of such bytes."""
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         leaves = [arrays[f"leaf{i}"] for i in range(len(arrays.files) - 1)]
         return json.loads(arrays["journal"].tobytes()), leaves
@@ -56,7 +67,7 @@ def restore(leaves: list[np.ndarray], like: Any) -> Any:
     if [(leaf.shape, leaf.dtype) for leaf in leaves] != shapes:
         raise ValueError("the checkpoint is of another program")
     placed = [
-        jax.device_put(leaf, ref.sharding) if isinstance(ref, jax.Array) else leaf
+        maps.place(leaf, ref.sharding) if isinstance(ref, jax.Array) else leaf
         for leaf, ref in zip(leaves, reference, strict=True)
     ]
     return jax.tree.unflatten(structure, placed)

@@ -161,6 +161,22 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, WHOLE)
 
 
+def place(values: Any, where: Any) -> Any:
+    """Arrays of the host on the devices of a sharding (None: the default device).
+
+    Where the devices belong to several processes, each of which has the same values, every process fills its own:
+    `jax.device_put` would send all of them around to compare them.
+    """
+    if where is None or where.is_fully_addressable:
+        return jax.device_put(values, where)
+
+    def put(leaf: Any) -> jax.Array:
+        whole = np.asarray(leaf)
+        return jax.make_array_from_callback(whole.shape, where, lambda index: whole[index])
+
+    return jax.tree.map(put, values)
+
+
 def auto(backend: str | None = None) -> ClientMap:
     """The fastest map of the backend, as measured: vmap on accelerators, sharded `mapped` on CPUs."""
     if (backend or jax.default_backend()) != "cpu":

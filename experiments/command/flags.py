@@ -53,6 +53,12 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
     "checkpoint_every", 1, "Evaluations between checkpoints; there is also one when it is told to end.", lower_bound=1
 )
+flags.DEFINE_bool(
+    "distributed", False, "One of several processes that run this together; a cluster's scheduler says which."
+)
+flags.DEFINE_string("coordinator_address", None, "HOST:PORT of process 0, where no scheduler says it.")
+flags.DEFINE_integer("process_id", None, "Which of the processes this is, from 0; where no scheduler says it.")
+flags.DEFINE_integer("num_processes", None, "How many there are; where no scheduler says it.")
 flags.DEFINE_string("compilation_cache", None, "Folder that keeps compiled programs; empty for none.")
 _DEFINE = {int: flags.DEFINE_integer, float: flags.DEFINE_float}
 for _field, _kind in FIELDS.items():
@@ -67,6 +73,7 @@ flags.disclaim_key_flags()  # what `declare` declares is its caller's
 EXECUTION = (
     *("client_map", "run_map", "data_budget", "host_devices", "compilation_cache"),
     *("overwrite", "max_runs", "checkpoint_every"),
+    *("distributed", "coordinator_address", "process_id", "num_processes"),
 )
 """Flags of how runs are executed: they have an effect in every binary that trains."""
 TRAINING = (*FIELDS, "task", "algorithm", "seeds", "data_seed", "init_seed", "sample_seed", "validation", "state_dtype")

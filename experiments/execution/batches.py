@@ -70,7 +70,7 @@ class Group:
         if not self.hosted and self.program.large_number(self.stacked(some)):
             self.program.check_arrays(self.stacked(some), Data(self.tables(some), self.pools), self.chunk_after(0))
         if by_memory:
-            set_batch(fitting(len(runs), memory_of, jax.devices()[0].memory_stats()["bytes_limit"]))
+            set_batch(fitting(len(runs), memory_of, jax.local_devices()[0].memory_stats()["bytes_limit"]))
 
     @property
     def algorithm(self) -> str:
@@ -92,7 +92,7 @@ class Group:
     def placed(self, runs: Sequence[Run]) -> tuple[Runs, Supply]:
         """The stacked runs, where the program wants them, and their examples."""
         stacked, tables = self.stacked(runs), self.tables(runs)
-        placed = jax.device_put(stacked, self.program.placement)
+        placed = maps.place(stacked, self.program.placement)
         if not self.hosted:
             return placed, Resident(self.program, tables, self.pools)
         hosted = Hosted(self.program, stacked, tables, self.pools, self.task.rounds)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import jax
 
+from experiments.execution import processes
+
 
 def set_up(*, host_devices: int = 0, cache: str | None = None) -> None:
     """Before JAX starts: one host device per core (or as many as given), and compiled programs kept on disk."""
@@ -27,8 +29,15 @@ def default_cache() -> str:
 
 
 def free_memory() -> int:
-    """Bytes that arrays may still take on a device, or on the machine where the devices are its cores."""
-    if stats := jax.devices()[0].memory_stats():
+    """Bytes that arrays may still take on a device, or on the machine where the devices are its cores.
+
+    Of several processes, where there are least.
+    """
+    return processes.least(_free_memory())
+
+
+def _free_memory() -> int:
+    if stats := jax.local_devices()[0].memory_stats():
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
     known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for path, pattern, unit in _MEMORY:

@@ -254,7 +254,7 @@ def environment() -> dict[str, Any]:
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
         "commit": _commit(),
         "backend": jax.default_backend(),
-        "devices": [str(device) for device in jax.devices()],
+        "devices": [device.device_kind for device in jax.devices()],
     }
 
 

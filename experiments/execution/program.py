@@ -74,7 +74,7 @@ class Program:
     @property
     def copies(self) -> int:
         """How often the memory holds what is placed: every device of a CPU has a copy in the same memory."""
-        return jax.device_count() if self.placement and jax.default_backend() == "cpu" else 1
+        return jax.local_device_count() if self.placement and jax.default_backend() == "cpu" else 1
 
     def init(self) -> Any:
         """Runs -> their states before the first round."""

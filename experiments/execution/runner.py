@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.command.opening import opened
 from experiments.command.runs import Run
-from experiments.execution import folder, recovery, rows
+from experiments.execution import folder, processes, recovery, rows
 from experiments.execution.batches import Group, How, groups
 from experiments.execution.program import round_number
 from experiments.execution.recovery import Stopped
@@ -50,15 +50,19 @@ class Plan(NamedTuple):
 Tell = Callable[[Plan | Chunk], None]
 
 
-def plan(runs: Sequence[Run], datasets: dict[str, Dataset], out: Path, how: How, *, anew: bool = False) -> Plan:
-    """See what is left of opened runs (`anew`: everything is); before any training, errors come from here."""
-    done = set() if folder.is_new(out) or anew else folder.finished(folder.read_rows(out / folder.RESULTS))
+def plan(runs: Sequence[Run], datasets: dict[str, Dataset], done: set[str], how: How) -> Plan:
+    """See what is left of opened runs, some of which are done; before any training, errors come from here."""
     planned = Plan(runs, groups(runs, done, datasets, how), datasets)
     for group in planned.groups:
         for run in group.missing:  # what may not be claimed in the end is an error now
             counts = group.splits[run.seeds.data].train.counts
             statements.statement(run, rounds=run.task.rounds, counts=counts)
     return planned
+
+
+def done_in(out: Path) -> set[str]:
+    """The runs of a folder that need no more work."""
+    return set() if folder.is_new(out) else folder.finished(folder.read_rows(out / folder.RESULTS))
 
 
 def execute(
@@ -86,27 +90,60 @@ def execute(
       overwrite: remove the experiment that the folder holds first.
       checkpoint_every: chunks of rounds between checkpoints; there is also one when the process is told to end.
     """
-    folder.is_new(out)  # nothing is written to a folder that is not ours, not even a lock
-    with folder.Lock(out):
+    with contextlib.ExitStack() as held:
+        processes.agreed(lambda: held.enter_context(_owned(out)))
         runs, datasets = opened(runs, data_dir)
-        if not overwrite and not folder.is_new(out):
-            _check_same_data(out, datasets)
-            if only_these:
-                folder.check_no_others(out, runs)
-        stopped = recovery.NOTHING if overwrite else recovery.recover(out, print)
-        planned = plan(runs, datasets, out, how, anew=overwrite)
-        if overwrite:
-            folder.clear(out)
-        origins = folder.describe(out, runs, {name: _origin(data) for name, data in planned.datasets.items()})
+        processes.check_same(
+            settings=str([*(run.id for run in runs), how, log_rounds, only_these, overwrite]),
+            data=str([data.md5 for data in datasets.values()]),
+            versions=str(folder.environment()["packages"]),
+        )
+        done, stopped = _found(out, runs, datasets, only_these=only_these, overwrite=overwrite)
+        planned = plan(runs, datasets, done, how)
+        origins = processes.agreed(lambda: _described(out, planned, overwrite))
         batches = [(group, batch) for group in planned.groups for batch in _batches(group, stopped.batch)]
         batches.sort(key=lambda item: _ids(item[1]) != stopped.batch)  # the one that was stopped, first
-        if batches and _ids(batches[0][1]) != stopped.batch:
+        if batches and _ids(batches[0][1]) != stopped.batch and processes.is_first():
             recovery.start_over(out, stopped.batch, print)
         tell(planned)
         for group, batch in batches:
             resumed = stopped if _ids(batch) == stopped.batch else None
-            with _memory_errors():
+            with _memory_errors(), processes.sharing_fate():
                 _run_batch(group, batch, out, origins[group.task.dataset], resumed, tell, log_rounds, checkpoint_every)
+
+
+@contextlib.contextmanager
+def _owned(out: Path) -> Iterator[None]:
+    """A folder that is ours, or new, and that nobody else writes to meanwhile."""
+    folder.is_new(out)  # nothing is written to a folder that is not ours, not even a lock
+    with folder.Lock(out):
+        yield
+
+
+def _found(
+    out: Path, runs: Sequence[Run], datasets: dict[str, Dataset], *, only_these: bool, overwrite: bool
+) -> tuple[set[str], Stopped]:
+    """What the folder holds, put in order: the runs that are done, and the batch that was stopped."""
+
+    def look() -> tuple[dict[str, Any], list[np.ndarray]]:
+        if overwrite:
+            return {"done": [], "stopped": recovery.NOTHING._replace(leaves=[])}, []
+        if not folder.is_new(out):
+            _check_same_data(out, datasets)
+            if only_these:
+                folder.check_no_others(out, runs)
+        stopped = recovery.recover(out, print)
+        return {"done": sorted(done_in(out)), "stopped": stopped._replace(leaves=[])}, list(stopped.leaves)
+
+    found, leaves = processes.told(look)
+    return set(found["done"]), Stopped(*found["stopped"])._replace(leaves=leaves)
+
+
+def _described(out: Path, planned: Plan, overwrite: bool) -> dict[str, int]:
+    """Begin, or extend, the description of the folder; where its rows come from, by data set."""
+    if overwrite:
+        folder.clear(out)
+    return folder.describe(out, planned.runs, {name: _origin(data) for name, data in planned.datasets.items()})
 
 
 @contextlib.contextmanager
@@ -141,18 +178,17 @@ def _run_batch(
 ) -> None:
     runs, supply = group.placed(batch)
     counters, state = start = rows.no_counts(group.batch_runs, group.task.cohort_size), group.start(runs)
-    done, written = 0, dict.fromkeys(folder.TABLES, 0)
-    if not stopped:
-        recovery.save(
-            out, Stopped(_ids(batch), done, written, over=False), None
-        )  # rows before the next one are its own
-    elif stopped.done:
+    done, written, records = 0, dict.fromkeys(folder.TABLES, 0), processes.is_first()
+    if not stopped and records:
+        recovery.save(out, Stopped(_ids(batch), done, written, over=False), None)  # rows before the next are its own
+    elif stopped and stopped.done:
         try:
             counters, state = checkpoint.restore(_padded(stopped.leaves, group.batch_runs), start)
             done, written = stopped.done, stopped.rows
         except ValueError as error:
             print(f"{out / folder.CHECKPOINT}: {error}; its runs start over")
-            recovery.start_over(out, stopped.batch, print)
+            if records:
+                recovery.start_over(out, stopped.batch, print)
     over, data, unsaved = False, supply.feed(done, group.chunk_after(done)), []
     try:
         while not over:
@@ -170,6 +206,8 @@ def _run_batch(
             done += rounds
             over = done >= group.task.rounds or bool(counters.diverged_round[: len(batch)].all())
             wrong_labels = flipped(group.pools, supply.tables) if over else None
+            if not records:
+                continue
             evaluated = rows.of_evaluation(
                 batch, supply.tables, scores, counters, done, over=over, origin=origin, flipped=wrong_labels
             )

@@ -1,12 +1,13 @@
 """What a binary that trains does around the runner: devices as flags say, progress, a word when it is stopped."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.command import datasets
 from experiments.command.flags import FLAGS
 from experiments.command.runs import Run, varying
-from experiments.execution import devices, folder, runner
+from experiments.execution import devices, folder, processes, runner
 from experiments.execution.batches import How, estimate
 from experiments.execution.progress import Progress
 from fedeba_jax import client_map as maps
@@ -15,6 +16,11 @@ from fedeba_jax import client_map as maps
 def set_up() -> None:
     """Devices and cache as the flags say, before JAX starts."""
     devices.set_up(host_devices=FLAGS.host_devices, cache=FLAGS.compilation_cache)
+    given = {name: FLAGS[name].value for name in ("coordinator_address", "process_id", "num_processes")}
+    if FLAGS.distributed:
+        processes.join(*given.values(), chatty=FLAGS.debug)
+    elif wrong := [name for name, value in given.items() if value is not None]:
+        raise ValueError(f"--{wrong[0]} has no effect without --distributed; give both")
 
 
 def how(batch_runs: int = 0) -> How:
@@ -59,9 +65,12 @@ def run(
                 checkpoint_every=FLAGS.checkpoint_every,
             )
     except KeyboardInterrupt as stop:
+        processes.leave()
         held = "what is done is" if (out / folder.RESULTS).exists() else "nothing was evaluated yet; it belongs"
         same = "the same command, without --overwrite," if FLAGS.overwrite else "the same command"
         raise type(stop)(f"{held} in {out}; {same} resumes it") from None
+    if not processes.is_first():
+        sys.exit()  # the first process shows what there is
 
 
 def describe(plan: runner.Plan, out: Path, *, in_detail: bool = False, with_cost: bool = False) -> str:

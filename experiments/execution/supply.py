@@ -44,7 +44,7 @@ class Resident:
 
     def __init__(self, program: Program, tables: Tables, pools: Pools) -> None:
         self.tables = tables
-        self._data = jax.device_put(Data(tables, pools), program.placement)
+        self._data = maps.place(Data(tables, pools), program.placement)
 
     def feed(self, start: int, rounds: int) -> Data:
         """Everything."""
@@ -149,4 +149,4 @@ class Hosted:
 
     def _put(self, parts: Iterator[Federation]) -> Data:
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
-        return Data(jax.device_put(stacked, self._program.placement), ())
+        return Data(maps.place(stacked, self._program.placement), ())

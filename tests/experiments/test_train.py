@@ -231,7 +231,7 @@ def test_what_cannot_be_done_is_told_before_anything_is_compiled(
 ):
     monkeypatch.setattr(devices, "free_memory", lambda: 8 * 2**30)
     with pytest.raises(ValueError) as error, compilations() as compiled:
-        runner.plan(*opened(make(algorithm, text, **changes), None), tmp_path / "out", How())
+        runner.plan(*opened(make(algorithm, text, **changes), None), set(), How())
     assert message in str(error.value)
     assert "\n" not in str(error.value)
     assert not compiled
@@ -240,7 +240,7 @@ def test_what_cannot_be_done_is_told_before_anything_is_compiled(
 
 @pytest.mark.parametrize("privacy", ["client(1e-10)", "client(1, clip=1e30)", "example(1e10)", "example(1e-10)"])
 def test_claims_are_known_before_training(tmp_path, privacy):
-    plan = runner.plan(*opened(make("fedavg", privacy=privacy), None), tmp_path / "out", How())
+    plan = runner.plan(*opened(make("fedavg", privacy=privacy), None), set(), How())
     assert len(plan.missing) == 1
 
 
