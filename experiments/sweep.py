@@ -9,6 +9,7 @@ ablation of the paper: --flagfile=experiments/configs/NAME.flags. Results: pytho
 of --out is runs/sweep/TASK, of --validation 0.1.
 """
 
+import re
 from pathlib import Path
 
 from absl import flags
@@ -16,8 +17,8 @@ from absl import flags
 from experiments.command import cli, grids
 from experiments.command import flags as common_flags
 from experiments.command.opening import opened
-from experiments.command.runs import Run
-from experiments.execution import runner, session
+from experiments.command.runs import Run, grouped
+from experiments.execution import cluster, runner, session
 from experiments.execution.progress import Progress
 from experiments.reporting import loading, selection, summary
 
@@ -28,6 +29,11 @@ flags.DEFINE_integer("random", 0, "If not 0: so many random points of the grid, 
 flags.DEFINE_integer("random_seed", 0, "Seed of --random.")
 flags.DEFINE_integer("batch_runs", 0, "Runs at once; 0 chooses by the cores, or by an accelerator's memory.")
 flags.DEFINE_bool("dry_run", False, "Show the plan, with memory and time from ten rounds or fewer, and stop.")
+flags.DEFINE_bool("ray", False, "Run the batches over a cluster (needs the ray extra; docs/scaling.md).")
+flags.DEFINE_string("ray_address", "", "Of a Ray cluster, as auto; without it one is started on this machine.")
+flags.DEFINE_integer("cpus_per_task", 1, "CPUs, and host devices, of a batch.", lower_bound=1, upper_bound=1024)
+flags.DEFINE_float("gpus_per_task", 0, "GPUs of a batch.", lower_bound=0)
+flags.DEFINE_string("shard", "", "I/N: of N equal parts of the sweep the I-th, from 1, into OUT/shard_I_of_N.")
 common_flags.declare(*common_flags.TRAINING, "select_on", "metric")
 VALIDATION = 0.1  # the default fraction: the best point is not chosen on test data
 
@@ -65,16 +71,40 @@ def runs() -> list[Run]:
     )
 
 
+def shard(asked: list[Run], text: str) -> list[Run]:
+    """One of several equal parts of the runs, those that share a compilation together: a job of an array."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    number, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= count <= len(asked):
+        raise ValueError(f"--shard={text} is not valid; give I/N with I from 1 to N, and N up to {len(asked)} runs")
+    ordered = [run for group in grouped(asked) for run in group]
+    return ordered[len(ordered) * (number - 1) // count : len(ordered) * number // count]
+
+
+def resources() -> cluster.Resources | None:
+    """What each batch takes of a cluster; None without one."""
+    given = [name for name in ("ray_address", "cpus_per_task", "gpus_per_task") if FLAGS[name].present]
+    if not FLAGS.ray:
+        if given:
+            raise ValueError(f"--{given[0]} has no effect without --ray; give both")
+        return None
+    if FLAGS.distributed:
+        raise ValueError("--ray and --distributed are both given; give one of them")
+    return cluster.Resources(FLAGS.cpus_per_task, FLAGS.gpus_per_task, FLAGS.ray_address, FLAGS.compilation_cache)
+
+
 def main() -> None:
     session.set_up()
     asked = runs()
     out = Path(FLAGS.out or f"runs/sweep/{FLAGS.task}")
+    if FLAGS.shard:
+        asked, out = shard(asked, FLAGS.shard), out / f"shard_{FLAGS.shard.replace('/', '_of_')}"
     if FLAGS.dry_run:
         plan = runner.plan(*opened(asked, FLAGS.data_dir), runner.done_in(out), session.how(FLAGS.batch_runs))
         print(session.describe(plan, out, in_detail=True, with_cost=True))
         return
     progress = Progress(FLAGS.select_on, FLAGS.metric)
-    session.run(asked, out, progress, batch_runs=FLAGS.batch_runs, in_detail=True)
+    session.run(asked, out, progress, batch_runs=FLAGS.batch_runs, in_detail=True, over=resources())
     summary.write(out)
     view = loading.View(metric=FLAGS.metric, split=FLAGS.select_on)
     for line in selection.costly(loading.group(loading.load([out])), view):

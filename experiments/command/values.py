@@ -6,6 +6,7 @@ them, or tracers in their place, back.
 """
 
 import dataclasses
+import enum
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -53,7 +54,12 @@ class Static(NamedTuple):
     leaves: tuple[Any, ...]
 
 
-HOLE = "<number>"
+class Hole(enum.Enum):
+    """Where a number was: one thing, also in another process."""
+
+    NUMBER = enum.auto()
+
+
 MOST_SHOWN = 200  # letters
 
 
@@ -61,13 +67,15 @@ def split(settings: Any) -> tuple[list[Traced], Static]:
     """Settings (a tree of dicts, tuples, calls and tasks) apart: their traced numbers, and all else."""
     leaves, structure = jax.tree.flatten(settings, is_leaf=lambda leaf: leaf is None)
     numbers = [leaf for leaf in leaves if isinstance(leaf, Traced)]
-    return numbers, Static(structure, tuple(HOLE if isinstance(leaf, Traced) else leaf for leaf in leaves))
+    return numbers, Static(structure, tuple(Hole.NUMBER if isinstance(leaf, Traced) else leaf for leaf in leaves))
 
 
 def join(numbers: Any, static: Static) -> Any:
     """What `split` took apart, with these numbers, or tracers, in place of its own."""
     given = iter(numbers)
-    return jax.tree.unflatten(static.structure, [next(given) if leaf is HOLE else leaf for leaf in static.leaves])
+    return jax.tree.unflatten(
+        static.structure, [next(given) if leaf is Hole.NUMBER else leaf for leaf in static.leaves]
+    )
 
 
 def plain(settings: Any) -> Any:

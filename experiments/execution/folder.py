@@ -241,6 +241,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return [line.row for line in found if line.row is not None]
 
 
+def whole_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table that another process may be writing: those that are there."""
+    return [line.row for line in lines(path) if line.row is not None]
+
+
 def finished(rows: Sequence[dict[str, Any]]) -> set[str]:
     """Runs that need no more work: their last row is among these, and so are all before it."""
     counts = Counter(row["run"] for row in rows)

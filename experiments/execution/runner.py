@@ -91,16 +91,16 @@ def execute(
       checkpoint_every: chunks of rounds between checkpoints; there is also one when the process is told to end.
     """
     with contextlib.ExitStack() as held:
-        processes.agreed(lambda: held.enter_context(_owned(out)))
+        processes.agreed(lambda: held.enter_context(owned(out)))
         runs, datasets = opened(runs, data_dir)
         processes.check_same(
             settings=str([*(run.id for run in runs), how, log_rounds, only_these, overwrite]),
             data=str([data.md5 for data in datasets.values()]),
             versions=str(folder.environment()["packages"]),
         )
-        done, stopped = _found(out, runs, datasets, only_these=only_these, overwrite=overwrite)
+        done, stopped = found(out, runs, datasets, only_these=only_these, overwrite=overwrite)
         planned = plan(runs, datasets, done, how)
-        origins = processes.agreed(lambda: _described(out, planned, overwrite))
+        origins = processes.agreed(lambda: described(out, planned, overwrite))
         batches = [(group, batch) for group in planned.groups for batch in _batches(group, stopped.batch)]
         batches.sort(key=lambda item: _ids(item[1]) != stopped.batch)  # the one that was stopped, first
         if batches and _ids(batches[0][1]) != stopped.batch and processes.is_first():
@@ -113,14 +113,14 @@ def execute(
 
 
 @contextlib.contextmanager
-def _owned(out: Path) -> Iterator[None]:
+def owned(out: Path) -> Iterator[None]:
     """A folder that is ours, or new, and that nobody else writes to meanwhile."""
     folder.is_new(out)  # nothing is written to a folder that is not ours, not even a lock
     with folder.Lock(out):
         yield
 
 
-def _found(
+def found(
     out: Path, runs: Sequence[Run], datasets: dict[str, Dataset], *, only_these: bool, overwrite: bool
 ) -> tuple[set[str], Stopped]:
     """What the folder holds, put in order: the runs that are done, and the batch that was stopped."""
@@ -139,7 +139,7 @@ def _found(
     return set(found["done"]), Stopped(*found["stopped"])._replace(leaves=leaves)
 
 
-def _described(out: Path, planned: Plan, overwrite: bool) -> dict[str, int]:
+def described(out: Path, planned: Plan, overwrite: bool) -> dict[str, int]:
     """Begin, or extend, the description of the folder; where its rows come from, by data set."""
     if overwrite:
         folder.clear(out)

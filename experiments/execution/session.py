@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.command import datasets
 from experiments.command.flags import FLAGS
 from experiments.command.runs import Run, varying
-from experiments.execution import devices, folder, processes, runner
+from experiments.execution import cluster, devices, folder, processes, runner
 from experiments.execution.batches import How, estimate
 from experiments.execution.progress import Progress
 from fedeba_jax import client_map as maps
@@ -43,8 +44,9 @@ def run(
     log_rounds: bool = False,
     only_these: bool = False,
     in_detail: bool = False,
+    over: cluster.Resources | None = None,
 ) -> None:
-    """Run what is missing, with progress; stopped, it says how to resume."""
+    """Run what is missing, with progress, here or over a cluster; stopped, it says how to resume."""
 
     def tell(event: runner.Plan | runner.Chunk) -> None:
         if isinstance(event, runner.Plan):
@@ -53,17 +55,12 @@ def run(
 
     try:
         with progress:
-            runner.execute(
-                runs,
-                out,
-                tell,
-                how=how(batch_runs),
-                data_dir=FLAGS.data_dir,
-                log_rounds=log_rounds,
-                only_these=only_these,
-                overwrite=FLAGS.overwrite,
-                checkpoint_every=FLAGS.checkpoint_every,
-            )
+            common: dict[str, Any] = {"how": how(batch_runs), "data_dir": FLAGS.data_dir, "overwrite": FLAGS.overwrite}
+            common["checkpoint_every"] = FLAGS.checkpoint_every
+            if over:
+                cluster.execute(runs, out, tell, resources=over, **common)
+            else:
+                runner.execute(runs, out, tell, log_rounds=log_rounds, only_these=only_these, **common)
     except KeyboardInterrupt as stop:
         processes.leave()
         held = "what is done is" if (out / folder.RESULTS).exists() else "nothing was evaluated yet; it belongs"
