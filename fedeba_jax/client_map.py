@@ -120,6 +120,28 @@ def weighted_sum(client_map: ClientMap, stacked: Any, weights: jax.Array) -> Any
     return _on_each(mesh, total, (PartitionSpec(axis), WHOLE))(stacked, weights)
 
 
+def gram(client_map: ClientMap, stacked: Any) -> jax.Array:
+    """<stacked_i, stacked_j> of the map's results, [n, n].
+
+    Devices exchange their rows for columns, so that each has a part of every row: it receives as much as it has made,
+    instead of the rows of all others.
+    """
+    mesh, count = getattr(client_map, "mesh", None), jax.tree.leaves(stacked)[0].shape[0]
+    if mesh is None or count % mesh.devices.size:
+        return tree.gram(stacked)
+    devices, axis = mesh.devices.size, mesh.axis_names[0]
+
+    def total(stacked: Any) -> jax.Array:
+        def columns(leaf: jax.Array) -> jax.Array:
+            rows = leaf.reshape(leaf.shape[0], -1)
+            rows = jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % devices)))
+            return jax.lax.all_to_all(rows, axis, split_axis=1, concat_axis=0, tiled=True)
+
+        return jax.lax.psum(tree.gram(jax.tree.map(columns, stacked)), axis)
+
+    return _on_each(mesh, total, PartitionSpec(axis))(stacked)
+
+
 def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Array, rows: Any, *shared: Any) -> Any:
     """sum_i weights_i function(rows_i, *shared), accumulated row by row: results are never stacked.
 

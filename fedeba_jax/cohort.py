@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
-from fedeba_jax.client_map import everywhere, map_sum, weighted_sum
+from fedeba_jax.client_map import everywhere, gram, map_sum, weighted_sum
 from fedeba_jax.traffic import Gate, Traffic
 from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, LocalData, Private
 
@@ -136,6 +136,10 @@ class Cohort:
         self._traffic.count(sent, numbers, True, replies=self.size)
         self._traffic.count(sent, total, judged.when, replies=1)
         return numbers, judged, total
+
+    def gram(self, stacked: Any) -> jax.Array:
+        """<r_i, r_j> of stacked replies [n, ...]."""
+        return gram(self._map, stacked)
 
     def sum(self, replies: Any, weights: jax.Array) -> Any:
         """sum_i weights_i replies_i of stacked replies [n, ...], or of what was made from them row by row."""

@@ -63,7 +63,7 @@ def fedfv(
     def update(state: ServerState, history: Any, cohort: Cohort) -> tuple[ServerState, Any, Info]:
         t, n = cohort.round, cohort.size
         reply = cohort.ask(local.reporting("delta", "initial_loss").train, state.params)
-        gram = tree.gram(reply.delta)
+        gram = cohort.gram(reply.delta)
         order = jnp.argsort(reply.initial_loss)
         mended = n - kept_clients(n, alpha)
         a = cohort.at_server(lambda g, o: without_conflicts(g, o, mended), gram, order).mean(axis=0)  # Algorithm 2

@@ -9,7 +9,6 @@ Notes:
 import jax
 import jax.numpy as jnp
 
-from fedeba_jax import tree
 from fedeba_jax.algorithm import Prior, client_weights, diagnose, one_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.hyperparameters import Fraction, Positive, check
@@ -43,7 +42,7 @@ def fedmgda_plus(
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta").train, state.params)
         start = client_weights(cohort, "uniform" if prior == "none" else "examples").p
-        mixture, inverse_norms = cohort.at_server(shortest_mixture, tree.gram(reply.delta), start, eps)
+        mixture, inverse_norms = cohort.at_server(shortest_mixture, cohort.gram(reply.delta), start, eps)
         a = eta * mixture * inverse_norms
         return server.step(state, reply.delta, a, cohort, local), diagnose(a)
 

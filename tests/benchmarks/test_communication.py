@@ -1,0 +1,86 @@
+"""What devices send each other: the count itself, and what methods cost."""
+
+import json
+
+import pytest
+
+from benchmarks.tools.collectives import exchanged
+from fedeba_jax import ALGORITHMS
+from tests.support.runs import binary
+
+PROGRAM = """HloModule jit_one
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+%body (state: (s32[], f32[10])) -> (s32[], f32[10]) {
+  %reduced = f32[10]{0} all-reduce(%x), channel_id=1, to_apply=%add
+  ROOT %tuple = (s32[], f32[10]{0}) tuple(%i, %reduced)
+}
+
+%left (x: f32[4]) -> f32[8] {
+  ROOT %gathered = f32[8]{0} all-gather(%x), channel_id=2, dimensions={0}
+}
+
+%right (x: f32[4]) -> f32[8] {
+  ROOT %other = f32[8]{0} broadcast(%x)
+}
+
+ENTRY %main (x: f32[4]) -> f32[10] {
+  %both = (f32[3]{0}, bf16[2,3]{1,0}) all-to-all(%a, %b), channel_id=3
+  %loop = (s32[], f32[10]{0}) while(%start), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+  %one = f32[8]{0} conditional(%p, %x, %x), branch_computations={%left, %right}
+  ROOT %end = f32[10]{0} get-tuple-element(%loop), index=1
+}
+"""
+
+
+def test_loops_count_as_often_as_they_turn_and_of_branches_the_largest():
+    found = exchanged(PROGRAM)
+    assert found.num_bytes == (3 * 4 + 6 * 2) + 5 * 40 + 32
+    assert found.meetings == 1 + 5 + 1
+
+
+def counted(tmp_path, algorithms, *, devices=8, cohort=64, clients=1000, servers=()):
+    """Models that a device receives in a round, by method."""
+    out = tmp_path / f"{devices}_{cohort}_{clients}.json"
+    done = binary(
+        "benchmarks.communication", f"--host_devices={devices}", f"--algorithms={','.join(algorithms)}",
+        f"--cohort_size={cohort}", f"--num_clients={clients}", f"--servers={','.join(servers)}", f"--out={out}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return {row["method"]: row for row in json.loads(out.read_text())["rows"]}
+
+
+MOST = {  # models, at 64 clients on 8 devices
+    **dict.fromkeys(ALGORITHMS, 1.1),
+    **dict.fromkeys(("focus", "mime_lite"), 2.1),  # two clusters; update and gradient
+    **dict.fromkeys(("fedeba_plus", "fedavg_align"), 3.1),  # the fair gradient, its average, the update
+    "fedmgda_plus": 9.1,  # its own 8 rows as columns, for the Gram matrix, and the update
+    "fedfv": 74.1,  # the same, and the history of all updates on every device
+    **dict.fromkeys(("ditto", "lp_proj", "fedavg, varp"), 66.1),  # rows of the cohort: every device keeps all clients'
+    "rank_core_fed": 75.1,  # candidates in a loop
+}
+
+
+def test_devices_receive_a_model_or_two(tmp_path):
+    for method, row in counted(tmp_path, ["fedavg", "fedeba_plus", "fedmgda_plus"]).items():
+        assert row["models"] < MOST[method], method
+
+
+@pytest.mark.slow
+def test_what_every_method_costs(tmp_path):
+    for method, row in counted(tmp_path, ALGORITHMS, servers=["varp"]).items():
+        assert row["models"] < MOST[method], method
+
+
+@pytest.mark.slow
+def test_cost_does_not_grow_with_devices_or_clients(tmp_path):
+    names = ["fedavg", "fedeba_plus"]
+    few, many = (counted(tmp_path, names, devices=d, cohort=256) for d in (8, 256))
+    crowd = counted(tmp_path, names, cohort=256, clients=4000)
+    for name in names:
+        assert many[name]["models"] == pytest.approx(few[name]["models"], abs=0.02)
+        assert crowd[name]["models"] == pytest.approx(few[name]["models"], abs=0.02)
+        assert many[name]["temp"] < few[name]["temp"] / 8
