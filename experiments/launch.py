@@ -2,8 +2,9 @@
 
     python -m experiments.launch --processes=2 -- train --task=fashion_mnist_mini_mlp --algorithm=fedavg
 
-What follows the two dashes is a binary and its flags. Each process has its share of the cores to itself. On a cluster
-the scheduler starts the processes instead, with --distributed (docs/scaling.md).
+What follows the two dashes is a binary and its flags. Each process gets its share of the devices, unless --host_devices
+says otherwise. They are not bound to cores: with fewer of them XLA computes other last bits. On a cluster the scheduler
+starts the processes instead, with --distributed (docs/scaling.md).
 """
 
 import os
@@ -29,12 +30,11 @@ def main(arguments: Sequence[str]) -> int:
     if binary not in BINARIES:
         raise ValueError(f"{binary!r} cannot be launched; write -- and then {' or '.join(BINARIES)} with its flags")
     count, address = FLAGS.processes, f"127.0.0.1:{_free_port()}"
+    if not any(flag.startswith("--host_devices") for flag in given):
+        given.append(f"--host_devices={max(1, len(os.sched_getaffinity(0)) // count)}")
     together = ["--distributed", f"--coordinator_address={address}", f"--num_processes={count}"]
     command = [sys.executable, "-m", f"experiments.{binary}", *given, *together]
-    started = []
-    for number, cores in enumerate(shares(sorted(os.sched_getaffinity(0)), count)):
-        os.sched_setaffinity(0, cores)  # what a process starts has its cores
-        started.append(subprocess.Popen([*command, f"--process_id={number}"]))
+    started = [subprocess.Popen([*command, f"--process_id={number}"]) for number in range(count)]
 
     def pass_on(number: int, _: object) -> None:
         for process in started:
@@ -43,12 +43,6 @@ def main(arguments: Sequence[str]) -> int:
     for sent in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sent, pass_on)
     return next((max(code, 1) for code in _wait(started) if code), 0)
-
-
-def shares(cores: Sequence[int], count: int) -> list[list[int]]:
-    """The cores of each process: apart, as long as there are enough. Unpinned, processes are in each other's way."""
-    each = max(1, len(cores) // count)
-    return [[cores[(number * each + i) % len(cores)] for i in range(each)] for number in range(count)]
 
 
 def _wait(started: Sequence[subprocess.Popen[bytes]]) -> list[int]:

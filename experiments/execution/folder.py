@@ -12,6 +12,7 @@
     checkpoint.bin.before  the checkpoint before, used if the last one is damaged
     *.aside           rows that were taken out of a table, because they are damaged or can not be continued
     lock              held by the process that writes here
+    parts             folders like this one, of batches that a cluster runs; gone when they are merged
 
 Rows are appended as they come, each with its checksum. What a process that died left behind is put in order when the
 next one starts (`recovery`), so that a run that was killed ends with the same bytes as one that was left alone.

@@ -131,7 +131,7 @@ class Program:
                 for name, params in models.items()
             }
 
-        return jax.jit(lambda *rows: fedeba_jax.sweep(one, rows, run_map=run_map))
+        return jax.jit(lambda *rows: fedeba_jax.sweep(one, rows, run_map=run_map), out_shardings=self.placement)
 
     def judge_personally(self) -> Any:
         """(runs, state, federations) -> scores of their clients' own predictions, [R, clients]; None without any."""
@@ -144,7 +144,7 @@ class Program:
             known = state._replace(clients=tree.rows(state.clients, held.ids))
             return evaluate.score_personal(self.model.apply, personalize, known, held, client_map=client_map)
 
-        return jax.jit(lambda *rows: fedeba_jax.sweep(one, rows, run_map=run_map))
+        return jax.jit(lambda *rows: fedeba_jax.sweep(one, rows, run_map=run_map), out_shardings=self.placement)
 
     def algorithm(self, run: Runs) -> Algorithm:
         """The algorithm of one run, its numbers possibly traced."""

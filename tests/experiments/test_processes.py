@@ -13,7 +13,6 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import launch
 from experiments.execution import folder, processes
 from fedeba_jax import client_map as maps
 from tests.support import over_processes
@@ -28,6 +27,7 @@ SETTINGS = {
     "ditto": ["--algorithm=ditto"],
     "fedfv": ["--algorithm=fedfv"],
     "fedeba_plus, varp": ["--algorithm=fedeba_plus", "--server=varp(1.0)"],
+    "ditto, from the host": ["--algorithm=ditto", "--data_budget=0"],
 }
 
 
@@ -133,12 +133,6 @@ def test_flags_of_processes_need_to_be_told_to_come_together(tmp_path):
     assert (done.returncode, done.stderr) == (
         2, "error: --num_processes has no effect without --distributed; give both\n"
     )  # fmt: skip
-
-
-def test_processes_have_cores_to_themselves():
-    assert launch.shares([0, 1, 2, 3], 2) == [[0, 1], [2, 3]]
-    assert launch.shares([4, 7, 9], 2) == [[4], [7]]
-    assert launch.shares([0, 1], 4) == [[0], [1], [0], [1]]
 
 
 def test_launch_starts_train_and_sweep_alone():
