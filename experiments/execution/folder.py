@@ -220,12 +220,13 @@ def lines(path: Path) -> list[Line]:
 
 
 def _row(text: str) -> dict[str, Any] | None:
-    """The row that a line holds, if it is whole; it is of one run, or times several."""
+    """The row that a line holds, if it is whole; it is of a round of one run, or times several runs."""
     body, seal, crc = text.rpartition(_SEAL)
     if not seal or crc != f'{_crc(f"{body}}}")}"}}\n':
         return None
     row = json.loads(f"{body}}}")
-    return row if isinstance(row.get("run"), str) or ("run" not in row and "runs" in row) else None
+    of_one = isinstance(row.get("run"), str) and isinstance(row.get("round"), int)
+    return row if of_one or ("run" not in row and "runs" in row) else None
 
 
 def _crc(text: str) -> str:

@@ -34,6 +34,10 @@ class Stopped(NamedTuple):
     over: bool  # whether these are all its rounds
     leaves: Sequence[np.ndarray] = ()  # its state
 
+    def counts(self, row: dict[str, Any]) -> bool:
+        """Whether a row was written before the checkpoint; rows after it come again."""
+        return row["run"] in self.batch and row["round"] <= self.done
+
 
 NOTHING = Stopped([], 0, {}, over=True)
 
@@ -84,7 +88,7 @@ def _usable(path: Path, tables: dict[str, list[Line]], say: Say) -> Stopped | No
         return None
     stopped = Stopped(**journal, leaves=leaves)
     for name, count in stopped.rows.items():
-        found = sum(line.row["run"] in stopped.batch for line in tables[name] if line.row)
+        found = sum(stopped.counts(line.row) for line in tables[name] if line.row)
         if found < count:
             say(f"{path.with_name(name)} lacks {count - found} of the rows that {path.name} counts; it is not used")
             return None
@@ -93,7 +97,7 @@ def _usable(path: Path, tables: dict[str, list[Line]], say: Say) -> Stopped | No
 
 def _put_in_order(table: Path, found: list[Line], whole: set[str] | None, stopped: Stopped, say: Say) -> None:
     """Keep the rows of whole runs (None: all rows), and those that a checkpoint counts; move others aside."""
-    kept, aside, counted = [], [], stopped.rows.get(table.name, 0)
+    kept, aside = [], []
     for line in found:
         if line.row is None:
             aside += [] if line.is_torn else [line.text]
@@ -101,9 +105,8 @@ def _put_in_order(table: Path, found: list[Line], whole: set[str] | None, stoppe
             kept.append(line.text)
         elif line.row["run"] not in stopped.batch:
             aside.append(line.text)
-        elif counted > 0:
+        elif stopped.counts(line.row):
             kept.append(line.text)
-            counted -= 1
     if len(kept) == len(found):
         return
     if aside:

@@ -110,7 +110,10 @@ def test_the_lock_is_let_go_and_leaves_no_folder_of_nothing(tmp_path):
 def test_rows_are_read_as_they_were_written_without_a_half_written_last_one(tmp_path):
     table = tmp_path / "results.jsonl"
     assert folder.read_rows(table) == []
-    rows = [{"run": "a", "final": False, "mean": 0.5}, {"run": "b", "final": True, "mean": None, "rows": 1}]
+    rows = [
+        {"run": "a", "round": 1, "final": False, "mean": 0.5},
+        {"run": "b", "round": 1, "final": True, "mean": None, "rows": 1},
+    ]
     folder.append_rows(table, rows[:1])
     folder.append_rows(table, rows[1:])
     assert folder.read_rows(table) == rows
@@ -127,8 +130,8 @@ def test_rows_are_read_as_they_were_written_without_a_half_written_last_one(tmp_
 
 def test_every_flipped_bit_of_a_row_is_noticed():
     """A row is known by its checksum; the line's end by the line after it."""
-    text = folder.as_line({"run": "a", "final": True, "mean": 71.25, "rows": 1})
-    assert folder.Line(text, folder._row(text)).row == {"run": "a", "final": True, "mean": 71.25, "rows": 1}
+    text = folder.as_line({"run": "a", "round": 1, "final": True, "mean": 71.25, "rows": 1})
+    assert folder.Line(text, folder._row(text)).row == {"run": "a", "round": 1, "final": True, "mean": 71.25, "rows": 1}
     for place in range(len(text)):
         for bit in range(8):
             flipped = bytearray(text.encode())

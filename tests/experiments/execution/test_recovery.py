@@ -121,6 +121,17 @@ def test_what_lost_its_rows_is_run_again_to_the_same_rows(whole, half, tmp_path)
         assert (out / f"{folder.RESULTS}.aside").exists()
 
 
+def test_a_row_that_is_damaged_in_the_middle_of_a_batch_is_not_counted_by_a_later_one(whole, half, tmp_path):
+    """Of the four rows of the stopped batch the first is gone: the checkpoint before counts two, three are there."""
+    out = tmp_path / "out"
+    shutil.copytree(half, out)
+    lines = (out / folder.RESULTS).read_text().splitlines(keepends=True)
+    lines[-4] = lines[-4].replace("fedavg", "fedavh")
+    (out / folder.RESULTS).write_text("".join(lines))
+    execute(make("fedavg", **RUNS), out, **HOW)
+    assert results(out) == results(whole)
+
+
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_damaged_checkpoint_costs_a_chunk_at_most(whole, half, tmp_path, capsys, name):
     out = tmp_path / "out"

@@ -144,11 +144,11 @@ def test_wrong_input_is_one_line_with_the_file_and_the_remedy(tmp_path, runs):
     assert "other (b) are not of the same data; report them apart" in told(runs / "avg", other)
     (runs / "avg" / "results.jsonl").unlink()
     assert "results.jsonl is missing: nothing was evaluated yet" in told(runs / "avg")
-    (runs / "sweep" / "results.jsonl").write_text(as_line({"run": "0"}) + "{broken\n")
+    (runs / "sweep" / "results.jsonl").write_text(as_line({"run": "0", "round": 1}) + "{broken\n")
     assert "results.jsonl, line 2 is damaged (its checksum is wrong); give the command that made it" in told(
         runs / "sweep"
     )
-    (runs / "sweep" / "results.jsonl").write_text(as_line({"run": "0"}))
+    (runs / "sweep" / "results.jsonl").write_text(as_line({"run": "0", "round": 1}))
     assert "sweep is not as this version of fedeba_jax writes it (KeyError('algorithm'))" in told(runs / "sweep")
     (runs / "sweep" / "results.jsonl").write_text("")
     assert "results.jsonl is empty" in told(runs / "sweep")
