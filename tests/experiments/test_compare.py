@@ -6,7 +6,7 @@ from absl.testing import flagsaver
 from experiments import compare
 from experiments.execution import session
 from fedeba_jax import ALGORITHMS
-from tests.support.runs import MINI, TINY
+from tests.support.runs import MINI, TINY, binary
 
 pytestmark = pytest.mark.usefixtures("parsed_flags")
 
@@ -44,3 +44,9 @@ def test_a_method_that_diverges_has_a_row_that_says_so(tmp_path, capsys):
 
 def test_its_default_is_every_method():
     assert compare.DEFAULTS["algorithm"].split(",") == list(ALGORITHMS)
+
+
+def test_help_shows_the_defaults_that_it_uses():
+    shown = binary("experiments.compare", "--help").stdout
+    for flag, default in (("rounds", "200"), ("seeds", "0,1")):
+        assert f"(default: '{default}')" in shown.split(f"--{flag}: ")[1][:300]

@@ -251,7 +251,7 @@ def test_the_binary_trains_lists_and_fails_in_one_line(tmp_path):
     """One process each: --list, a run from a flagfile, a bad flag (exit code 2, one line, no traceback)."""
     listed = binary("experiments.train", "--list")
     assert listed.returncode == 0
-    assert all(name in listed.stdout for name in [*ALGORITHMS, *TASKS, "cnn", "cifar10"])
+    assert all(name in listed.stdout for name in [*ALGORITHMS, *TASKS, "cnn", "cifar10", "solve(target, of)"])
     preset = tmp_path / "tiny.flags"
     preset.write_text("\n".join([*TINY_FLAGS, "--algorithm=fedavg"]) + "\n")
     arguments = [f"--flagfile={preset}", f"--out={tmp_path}/run", "--compilation_cache="]
@@ -313,3 +313,18 @@ def test_killed_interrupted_and_terminated_it_is_resumed_to_the_same_bytes(tmp_p
         assert line.startswith("warning: Error reading persistent compilation cache entry for ")
     assert contents(out) == contents(whole)
     assert {path.name for path in out.iterdir()} == {path.name for path in whole.iterdir()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sent", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_told_to_end_while_it_compiles_it_says_so_in_one_line(tmp_path, sent, code, word):
+    process = start("experiments.train", *arguments(tmp_path / "out", "", 4))
+    process.stdout.readline()  # the plan: what follows is compilation
+    process.send_signal(sent)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert stderr.startswith(f"error: {word}: nothing was evaluated yet; it belongs in {tmp_path / 'out'}")
+    assert stderr.count("\n") == 1
+    assert binary("experiments.train", *arguments(tmp_path / "out", "", 4)).returncode == 0
