@@ -26,6 +26,9 @@ TEXT = (
 NOISE_INJECTION = "noise injection into the alignment variable, as in the paper; all else is released as it is"
 
 
+MOST_ROUNDS = 1_000_000  # of which the cohorts are drawn to count how often an example was used: half a minute
+
+
 def statement(run: Run, *, rounds: int, counts: Sequence[int] | np.ndarray) -> dict[str, Any]:
     """What a run guarantees; epsilon is None where it guarantees nothing.
 
@@ -87,6 +90,11 @@ def _of_examples(run: Run, rounds: int, counts: Sequence[int] | np.ndarray) -> d
         steps, epochs, batch_size = 1, None, None
     local = fedeba_jax.LocalTraining(lambda *_: jnp.zeros(()), 1.0, steps=steps, epochs=epochs, batch_size=batch_size)
     sizes = Sizes(task.clients, task.cohort_size, capacity=max(counts), model_size=0)
+    if rounds > MOST_ROUNDS:
+        raise ValueError(
+            f"--rounds={rounds} with --privacy={run.task.privacy}: who takes part in which round is counted before "
+            f"training; give at most {MOST_ROUNDS} rounds"
+        )
     took_part = np.asarray(participations(jax.random.key(run.seeds.sample), rounds, sizes))
     held = np.asarray(counts)
     releases = took_part * np.asarray(local.num_steps(jnp.asarray(held)))

@@ -238,6 +238,11 @@ def test_what_cannot_be_done_is_told_before_anything_is_compiled(
     assert not (tmp_path / "out").exists()
 
 
+def test_more_rounds_than_can_be_counted_are_refused():
+    with pytest.raises(ValueError, match=r"--rounds=2000000000 with --privacy=example\(1.0\).*at most 1000000 rounds"):
+        runner.plan(*opened(make("fedavg", privacy="example(1)", rounds=2_000_000_000), None), set(), How())
+
+
 @pytest.mark.parametrize("privacy", ["client(1e-10)", "client(1, clip=1e30)", "example(1e10)", "example(1e-10)"])
 def test_claims_are_known_before_training(tmp_path, privacy):
     plan = runner.plan(*opened(make("fedavg", privacy=privacy), None), set(), How())
