@@ -73,6 +73,8 @@ bench: $(VENV)/.stamp-bench bench-envs  ## every benchmark, peers included (50 m
 	$(RUN) -m benchmarks.overhead --out=$(BENCH)/overhead.json
 	$(RUN) -m benchmarks.products --out=$(BENCH)/products.json
 	$(RUN) -m benchmarks.checkpoints --out=$(BENCH)/checkpoints.json
+	$(RUN) -m benchmarks.communication --host_devices=8 --servers=varp --out=$(BENCH)/communication.json
+	$(RUN) -m benchmarks.engines --repeats=3 --out=$(BENCH)/engines.json
 	$(RUN) -m benchmarks.startup --repeats=5 --out=$(BENCH)/startup.json
 
 CHECK = runs/bench-check

@@ -25,7 +25,6 @@ RETRIES = 5  # of a task whose worker died; an error of the task itself is not t
 POLL = 0.5  # seconds between two looks at the parts
 LOCKED = 60.0  # seconds that a part may still be held by a worker that is about to die
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_DEDUP_LOGS": "0"}
-REACH = 20.0  # seconds to reach a cluster
 
 
 class Resources(NamedTuple):

@@ -222,10 +222,9 @@ def test_data_that_changed_since_is_refused(whole, tmp_path):
     assert tables(out) == before
 
 
-FEW = [("ditto", {})]
+FEW = [(name, {}) for name in ALGORITHMS]
 MORE = [
     ("fedeba_plus", {"server": "varp(1.0)"}),
-    *((name, {}) for name in ALGORITHMS if name != "ditto"),
     ("fedeba_plus", {"server": "momentum(0.9)"}),
     ("fedavg", {"server": "adam(0.02)"}),
     ("fedavg", {"objective": "lsr", "label_noise": 0.3}),
@@ -236,7 +235,7 @@ MORE = [
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    # That a file changes no bit of any state is a law (tests/fedeba_jax/algorithms/test_laws.py).
+    # Of options: that a file changes no bit of any state is a law (tests/fedeba_jax/algorithms/test_laws.py).
     [*FEW, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)],
 )
 def test_what_is_resumed_has_the_same_bytes(tmp_path, name, options):
