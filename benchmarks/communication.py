@@ -4,8 +4,8 @@
 
 One round of the MLP (199,210 numbers) with --cohort_size of --num_clients clients over --host_devices devices. "models"
 is what one device receives in a round, in units of the model, of branches the larger one; "meetings" is how often all
-devices wait for each other; "state" and "temp" are MiB of one device: what is kept between rounds, and what the round needs
-beside it. --out: a JSON file.
+devices wait for each other; "state" and "temp" are MiB of one device: what is kept between rounds, and what the round
+needs beside it. --out: a JSON file.
 """
 
 import functools
