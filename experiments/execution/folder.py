@@ -39,7 +39,7 @@ from experiments.command.runs import Run, varying
 from fedeba_jax.checkpoint import before
 from fedeba_jax.files import naming, replacing
 
-FORMAT, VERSION = "fedeba_jax experiment", 2
+FORMAT, VERSION = "fedeba_jax experiment", 3
 MARK, RESULTS, ROUNDS, TIMINGS = "experiment.json", "results.jsonl", "rounds.jsonl", "timings.jsonl"
 SUMMARY, CHECKPOINT, LOCK = "summary.json", "checkpoint.bin", "lock"
 TABLES = (RESULTS, ROUNDS)  # what a checkpoint vouches for

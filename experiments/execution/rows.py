@@ -112,12 +112,14 @@ def of_evaluation(
         if over and flipped:
             costs["flipped_labels"] = flipped[i]
         for split, model, score in measures:
-            measured = metrics_of(score.accuracy[i], score.loss[i], getattr(tables, split).num_examples[i])
+            count = getattr(tables, split).num_examples[i]
+            measured = metrics_of(score.accuracy[i], score.loss[i], count)
             row = {**common, "split": split, "model": model, **measured, **costs}
             if diverged:
                 row |= dict.fromkeys(measured)
             elif over and split == "test":
-                row |= {"client_accuracy": score.accuracy[i], "client_loss": score.loss[i]}
+                own = {"client_accuracy": score.accuracy[i], "client_loss": score.loss[i], "client_examples": count}
+                row |= own
             rows.append(row)
     return rows
 
@@ -126,9 +128,11 @@ def metrics_of(accuracy: Any, loss: Any, count: Any) -> dict[str, float]:
     """All metrics of one evaluation of one model; `count` is the clients' number of held-out examples."""
     return {
         **{key: float(value) for key, value in metrics.summarize(accuracy).items()},
+        "noise": float(metrics.sampling_noise(accuracy, count)),
         "pooled_accuracy": float(np.average(accuracy, weights=np.asarray(count))),
         "loss": float(np.mean(loss)),
         "loss_std": float(np.std(loss)),
+        "loss_variance": float(np.var(loss)),
     }
 
 

@@ -32,7 +32,12 @@ ROW = {
     **dict.fromkeys(("gate_open", "diverged_round"), MAYBE),
     **dict.fromkeys(METRICS, NUMBER),
 }
-LAST_ROW = {"client_accuracy": list, "diverged_clients": (list, type(None)), "privacy": (dict, type(None)), "rows": int}
+LAST_ROW = {
+    **dict.fromkeys(("client_accuracy", "client_examples"), list),
+    "diverged_clients": (list, type(None)),
+    "privacy": (dict, type(None)),
+    "rows": int,
+}
 TIMING = {"runs": list, "rounds": int, "seconds": (int, float), "compiled": int}
 
 Item = TypeVar("Item")

@@ -4,13 +4,14 @@ import jax
 import numpy as np
 import pytest
 
-from fedeba_jax.metrics import summarize
+from fedeba_jax.metrics import sampling_noise, summarize
 
 
 def test_five_clients_golden(x64):
     expected = {
         "mean": 80, "variance": 200, "std": 200**0.5, "worst5": 60, "best5": 100, "cv": 0.17677670,
         "angle": 10.02498786, "kl": 0.01576677, "entropy": 1.59367115, "jain": 0.96969697,
+        "gini": 0.1,
     }  # fmt: skip
     summary = summarize(np.array([80, 90, 70, 100, 60]))
     assert summary.keys() == expected.keys()
@@ -70,3 +71,29 @@ def test_accuracies_of_zero_give_no_nan():
     assert (s["mean"], s["variance"], s["worst5"], s["angle"], s["jain"]) == (0, 0, 0, 90, 0)
     assert s["cv"] == np.inf
     assert not any(np.isnan(value) for value in s.values())
+
+
+def test_gini_is_the_mean_difference_of_pairs(x64):
+    accuracies = np.random.default_rng(3).uniform(0, 100, 40)
+    pairs = np.abs(accuracies[:, None] - accuracies[None]).mean()
+    np.testing.assert_allclose(summarize(accuracies)["gini"], pairs / (2 * accuracies.mean()), rtol=1e-12)
+    assert summarize(np.zeros(4))["gini"] == 0
+    np.testing.assert_allclose(summarize(np.array([1.0, 0, 0, 0]))["gini"], 0.75)
+
+
+def test_noise_of_two_clients_golden(x64):
+    """(1 - 1/2) of the mean of 90 * 10 / 9 and 50 * 50 / 100; one test example tells nothing."""
+    np.testing.assert_allclose(sampling_noise(np.array([90.0, 50.0]), np.array([10, 101])), 31.25)
+    assert sampling_noise(np.array([100.0, 0.0]), np.array([1, 1])) == 0
+
+
+def test_noise_is_what_few_test_examples_add_to_the_variance(x64):
+    """Clients of known accuracies, tested 4,000 times: variance minus noise is right on average."""
+    rng = np.random.default_rng(0)
+    known, counts = rng.uniform(60, 99, 20), rng.integers(5, 60, 20)
+    measured = 100 * rng.binomial(counts, known / 100, (4000, 20)) / counts
+    noise = jax.vmap(sampling_noise, in_axes=(0, None))(measured, counts)
+    corrected = measured.var(axis=1) - np.asarray(noise)
+    error = corrected.std() / 4000**0.5
+    assert abs(corrected.mean() - known.var()) < 3 * error < 0.1 * known.var()
+    assert measured.var(axis=1).mean() > 1.3 * known.var()

@@ -109,6 +109,7 @@ def rows_of(name: str, run: Run) -> list[dict[str, Any]]:
             if row["final"] and split == "test" and not gone:
                 row["client_accuracy"] = [mean + beside for beside in run.clients]
                 row["client_loss"] = [1.0 for _ in run.clients]
+                row["client_examples"] = [100 for _ in run.clients]
             if row["final"] and run.privacy:
                 row["privacy"] = run.privacy
             rows.append(row)
@@ -120,7 +121,8 @@ def metrics(mean: float, variance: float) -> dict[str, float]:
     return {
         "mean": mean, "variance": variance, "std": math.sqrt(variance), "worst5": mean - 10, "best5": mean + 10,
         "cv": math.sqrt(variance) / mean, "angle": 1.0, "kl": 0.1, "entropy": 1.0, "jain": 0.9,
-        "pooled_accuracy": mean, "loss": 1.0, "loss_std": 0.1,
+        "gini": 0.1, "noise": variance / 10, "pooled_accuracy": mean,
+        "loss": 1.0, "loss_std": 0.1, "loss_variance": 0.01,
     }  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def test_a_new_folder_is_one_that_holds_nothing(tmp_path):
         ({"experiment.json": '{"format": "other"}'}, "is not the file of an experiment of fedeba_jax"),
         (
             {"experiment.json": json.dumps({"format": folder.FORMAT, "version": 99})},
-            "has version 99, and this fedeba_jax reads version 2; use the fedeba_jax that wrote it",
+            "has version 99, and this fedeba_jax reads version 3; use the fedeba_jax that wrote it",
         ),
     ],
 )

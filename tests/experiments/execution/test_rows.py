@@ -36,6 +36,8 @@ def test_results_agree_with_the_clients_and_the_trees_that_passed(plus):
             assert written == pytest.approx(float(value), rel=1e-5)
         assert row["loss"] == pytest.approx(np.mean(row["client_loss"]), rel=1e-5)
         assert row["loss_std"] == pytest.approx(np.std(row["client_loss"]), rel=1e-4)
+        noise = metrics.sampling_noise(np.array(row["client_accuracy"]), np.array(row["client_examples"]))
+        assert row["noise"] == pytest.approx(float(noise), rel=1e-5)
     model = 199_210
     open_round = 4 * 3 * (2 * model + 2)  # bytes up of 3 clients: loss; gradient; delta, loss
     assert setting["communication"]["bytes_up"] == [2 * open_round] * 2
@@ -50,7 +52,7 @@ def test_a_row_has_everything_that_its_run_depends_on(plus):
     assert {key: first[key] for key in ("run", *run.record)} == {"run": run.id, **json.loads(json.dumps(run.record))}
     assert (first["round"], first["rounds"], first["split"], first["model"]) == (1, 2, "test", "global")
     assert (first["status"], first["diverged_round"], first["final"], first["origin"]) == ("ok", None, False, 0)
-    assert not {"privacy", "flipped_labels", "client_accuracy", "client_loss"} & set(first)
+    assert not {"privacy", "flipped_labels", "client_accuracy", "client_loss", "client_examples"} & set(first)
 
 
 @pytest.mark.parametrize("name", slow_but(["ditto"], MODELS))
@@ -159,6 +161,7 @@ def test_losses_are_taken_to_float64_before_they_are_squared():
     assert host["finite"].dtype == bool
     measured = rows.metrics_of(np.array([50.0, 100.0]), host["loss"], np.array([1, 3]))
     assert measured["loss_std"] == pytest.approx(1e30)
+    assert measured["loss_variance"] == pytest.approx(1e60)
     assert measured["pooled_accuracy"] == 87.5
     assert set(measured) == set(metrics.MEASURES) - {"bytes", "additional_cost", "rounds_per_second"}
 

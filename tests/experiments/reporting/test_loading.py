@@ -133,8 +133,8 @@ def test_folders_of_other_versions_are_refused_with_the_remedy(tmp_path):
             refused(folder) == f"{folder} is of an older version of fedeba_jax ({old}); run it again in another folder"
         )
     run = Run("fedavg", {"test": [(50, 1)]})
-    newer = write_folder(tmp_path / "newer", [run], version=3)
-    assert "experiment.json has version 3, and this fedeba_jax reads version 2; use the" in refused(newer)
+    newer = write_folder(tmp_path / "newer", [run], version=4)
+    assert "experiment.json has version 4, and this fedeba_jax reads version 3; use the" in refused(newer)
     foreign = write_folder(tmp_path / "foreign", [run], format="else")
     assert "experiment.json is not the file of an experiment of fedeba_jax" in refused(foreign)
     (foreign / "experiment.json").write_text(json.dumps([1]))
