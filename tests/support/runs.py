@@ -22,15 +22,8 @@ from experiments.execution.runner import Chunk, Plan
 
 ROOT = Path(__file__).parent.parent.parent
 MINI = "fashion_mnist_mini_mlp"
-TINY = {
-    "model": "logistic",
-    "clients": 10,
-    "cohort_size": 3,
-    "steps": 2,
-    "batch_size": 10,
-    "rounds": 2,
-    "eval_every": 1,
-}
+SIZES = {"clients": 10, "cohort_size": 3, "steps": 2, "batch_size": 10, "rounds": 2, "eval_every": 1}
+TINY = {"model": "logistic", **SIZES}  # most that is tested of runs does not depend on the network
 TINY_FLAGS = [f"--task={MINI}", *(f"--{name}={value}" for name, value in TINY.items())]
 
 
@@ -51,7 +44,7 @@ def make(
         [algorithms] if isinstance(algorithms, str) else algorithms,
         [assignment | given for assignment in assignments],
         task_name=task_name,
-        changes=TINY | fields,
+        changes=(TINY if task_name == MINI else SIZES) | fields,
         seeds=seeds,
         **changes,
     )
