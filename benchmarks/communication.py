@@ -21,7 +21,7 @@ from benchmarks.tools import collectives, measure
 from experiments.command import cli
 from experiments.execution import session
 from fedeba_jax import client_map as maps
-from fedeba_jax import tree
+from fedeba_jax import ownership, tree
 from fedeba_jax.rounds import run_round, sizes_from, start
 from fedeba_jax.types import Federation
 
@@ -50,14 +50,17 @@ def compiled(name: str, server: str, clients: int, cohort: int) -> tuple[jax.sta
         jax.ShapeDtypeStruct((clients, EXAMPLES), jnp.int32),
         jax.ShapeDtypeStruct((clients,), jnp.int32),
     )
-    state = jax.eval_shape(lambda: start(algorithm, model.init, jax.random.key(0), sizes=sizes))
+    client_map = maps.sharded(mesh)
+    state = jax.eval_shape(
+        lambda: ownership.padded(client_map, start(algorithm, model.init, jax.random.key(0), sizes=sizes))
+    )
 
     def one(state: Any, federation: Federation, seed: jax.Array) -> Any:
         key = jax.random.key(seed)
-        return run_round(algorithm, federation, state, key, jnp.asarray(1), sizes=sizes, client_map=maps.sharded(mesh))
+        return run_round(algorithm, federation, state, key, jnp.asarray(1), sizes=sizes, client_map=client_map)
 
-    place = maps.replicated(mesh)
-    jitted = jax.jit(one, in_shardings=place, out_shardings=place)
+    copies, divided = maps.replicated(mesh), ownership.placement(client_map, state)
+    jitted = jax.jit(one, in_shardings=(divided, copies, copies), out_shardings=(divided, copies), donate_argnums=0)
     number = jax.ShapeDtypeStruct((), jnp.uint32)
     return jitted.lower(state, federation, number).compile(), tree.num_bytes(jax.eval_shape(model.init, _key()))
 
