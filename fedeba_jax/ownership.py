@@ -26,7 +26,7 @@ class Seats(NamedTuple):
 
     id: jax.Array  # [n] who has the place; device d has the places from d ceil(n / devices) on
     away: jax.Array  # [n + a turn] the places whose client lives elsewhere, ascending; then n
-    count: jax.Array  # [] how many these are
+    absent: jax.Array  # [] how many these are
 
 
 def rows_in_a_turn(cohort_size: int, devices: int) -> int:
@@ -34,8 +34,8 @@ def rows_in_a_turn(cohort_size: int, devices: int) -> int:
     return max(1, round(0.1 * math.sqrt(cohort_size * devices)))
 
 
-def seated(ids: jax.Array, num_clients: int, devices: int) -> Seats:
-    """Places for these clients (different ones, [n]): a function of who they are, not of their order."""
+def ordered(ids: jax.Array, num_clients: int, devices: int) -> jax.Array:
+    """These clients (different ones, [n]) in the order of their places: a function of who they are alone."""
     n, block, share = ids.shape[0], -(-ids.shape[0] // devices), -(-num_clients // devices)
     ids = jnp.sort(ids)
     owner = ids // share
@@ -45,14 +45,16 @@ def seated(ids: jax.Array, num_clients: int, devices: int) -> Seats:
     taken = jnp.zeros(n, bool).at[jnp.where(stays, home, n)].set(True, mode="drop")
     free = jnp.argsort(taken, stable=True)  # the free places come first
     place = jnp.where(stays, home, free[jnp.cumsum(~stays) - 1])
-    away = jnp.sort(jnp.where(stays, n, place))
+    return jnp.zeros_like(ids).at[place].set(ids)
+
+
+def seated(ids: jax.Array, num_clients: int, devices: int) -> Seats:
+    """Clients [n] in the order of their places, and who of them are away from home."""
+    n, block, share = ids.shape[0], -(-ids.shape[0] // devices), -(-num_clients // devices)
+    place = jnp.arange(n)
+    away = jnp.sort(jnp.where(ids // share == place // block, n, place))
     nobody = jnp.full(rows_in_a_turn(n, devices), n)
-    return Seats(jnp.zeros_like(ids).at[place].set(ids), jnp.concatenate([away, nobody]), jnp.sum(~stays))
-
-
-def as_they_come(ids: jax.Array) -> Seats:
-    """Places in the given order, where nobody has rows to bring along."""
-    return Seats(ids, ids[:0], jnp.zeros((), int))
+    return Seats(ids, jnp.concatenate([away, nobody]), jnp.sum(away < n))
 
 
 def rows(client_map: ClientMap, seats: Seats, kept: Any) -> Any:
@@ -67,7 +69,7 @@ def rows(client_map: ClientMap, seats: Seats, kept: Any) -> Any:
 
         def turn(k: jax.Array, found: Any) -> Any:
             places = here.in_turn(k)
-            sent = jax.lax.psum(_some(kept, *here.index(places)), axis)
+            sent = _sent_to_all(_some(kept, *here.index(places)), axis)
             return _write(found, here.seat(places), sent)
 
         found = _some(kept, *here.index(here.places))
@@ -91,7 +93,7 @@ def set_rows(client_map: ClientMap, seats: Seats, kept: Any, values: Any) -> Any
         def turn(k: jax.Array, kept: Any) -> Any:
             places = here.in_turn(k)
             seat = here.seat(places)
-            sent = jax.lax.psum(_some(values, seat, seat < here.block), axis)
+            sent = _sent_to_all(_some(values, seat, seat < here.block), axis)
             return _write(kept, here.home(places), sent)
 
         return jax.lax.fori_loop(0, here.turns, turn, _write(kept, here.home(here.places), values))
@@ -174,10 +176,11 @@ def of_clients(state: State, num_clients: int) -> State:
     return state._replace(clients=jax.tree.map(lambda leaf: leaf[:num_clients], state.clients))
 
 
-def has_rows_of_clients(state: State) -> bool:
-    """Whether clients, or the server for each of them, keep something between rounds."""
-    parts = jax.tree.leaves(state.server, is_leaf=_is_divided)
-    return bool(jax.tree.leaves(state.clients)) or any(isinstance(part, ByClient) for part in parts)
+def owners(client_map: ClientMap, state: State) -> int:
+    """How many devices the rows of clients are divided among; 1 also where nobody keeps any between rounds."""
+    mesh, parts = mesh_of(client_map), jax.tree.leaves(state.server, is_leaf=_is_divided)
+    kept = bool(jax.tree.leaves(state.clients)) or any(isinstance(part, ByClient) for part in parts)
+    return mesh.devices.size if mesh is not None and kept else 1
 
 
 class _Here:
@@ -186,7 +189,7 @@ class _Here:
     def __init__(self, mesh: Mesh, seats: Seats, kept: Any) -> None:
         self.n, devices = seats.id.shape[0], mesh.devices.size
         self.block, self._turn = -(-self.n // devices), rows_in_a_turn(self.n, devices)
-        self.turns = -(-seats.count // self._turn)
+        self.turns = -(-seats.absent // self._turn)
         self._seats, self._rows = seats, jax.tree.leaves(kept)[0].shape[0]
         self._device = jax.lax.axis_index(mesh.axis_names[0])
         self.places = self._device * self.block + jnp.arange(self.block)
@@ -222,6 +225,11 @@ def _some(stacked: Any, index: jax.Array, here: jax.Array) -> Any:
         return jnp.where(here.reshape(-1, *[1] * (leaf.ndim - 1)), found, jnp.zeros((), leaf.dtype))
 
     return jax.tree.map(some, stacked)
+
+
+def _sent_to_all(rows: Any, axis: str) -> Any:
+    """Rows that one device has, and the others have as zeros."""
+    return jax.tree.map(lambda leaf: jax.lax.psum(leaf, axis).astype(leaf.dtype), rows)
 
 
 def _write(stacked: Any, index: jax.Array, values: Any) -> Any:

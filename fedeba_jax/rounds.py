@@ -65,6 +65,15 @@ def cohorts(key: Key, first_round: jax.Array | int, rounds: int, sizes: Sizes, s
     return jax.lax.map(cohort, first_round + jnp.arange(rounds))
 
 
+def asked(algorithm: Algorithm, sampled: jax.Array, sizes: Sizes, devices: int) -> jax.Array:
+    """Who is asked in a round in which these are sampled, in the order in which the client map gets them.
+
+    Where several devices own the rows of clients (`ownership.owners`), each comes first to its own.
+    """
+    ids = jnp.arange(sizes.num_clients) if algorithm.everyone else sampled
+    return ownership.ordered(ids, sizes.num_clients, devices) if devices > 1 else ids
+
+
 def participations(key: Key, rounds: int, sizes: Sizes, sample: Sampler = uniform) -> jax.Array:
     """How many of a run's first rounds each client takes part in, [M]."""
     drawn = cohorts(key, 0, rounds, sizes, sample)
@@ -105,13 +114,13 @@ def _round(
     sample: Sampler,
 ) -> tuple[State, Info]:
     """A round of a padded state."""
-    mesh = client_maps.mesh_of(client_map) if ownership.has_rows_of_clients(state) else None
+    devices = ownership.owners(client_map, state)
 
     def draw(key: Key, round_: jax.Array) -> tuple[jax.Array, Seats, Key, Key]:
         sampling, clients, server = round_keys(key, round_)
         sampled = sample(sampling, round_, sizes)
-        ids = jnp.arange(sizes.num_clients) if algorithm.everyone else sampled
-        seats = ownership.seated(ids, sizes.num_clients, mesh.devices.size) if mesh else ownership.as_they_come(ids)
+        ids = asked(algorithm, sampled, sizes, devices)
+        seats = ownership.seated(ids, sizes.num_clients, devices)
         return sampled, seats, jax.vmap(jax.random.fold_in, in_axes=(None, 0))(clients, seats.id), server
 
     sampled, seats, client_keys, server = client_maps.everywhere(client_map, draw)(key, round_)
