@@ -1,8 +1,8 @@
 """How the client axis runs: values with the type of `jax.vmap`.
 
-Which to use: `jax.vmap` on a GPU or TPU; `chunked(size)` there when a cohort does not fit the memory;
-on a CPU `sharded(mesh, mapped)`, one host device per core, each with its clients one at a time, which
-keeps a client's model in the cache; `mapped` for the least memory. The run axis of a sweep takes the
+Which to use: `jax.vmap` on a GPU or TPU; `chunked(size)` there when a cohort does not fit the memory; `sharded` around
+one of these on several of them; on a CPU `sharded(mesh, mapped)`, one host device per core, each with its clients one
+at a time, which keeps a client's model in the cache; `mapped` for the least memory. The run axis of a sweep takes the
 same values. All give the same results; algorithms cannot tell them apart.
 
 Wait (`jax.block_until_ready`) for a program with a sharded map before you start one that does not need its results:
@@ -26,7 +26,7 @@ from fedeba_jax import tree
 from fedeba_jax.types import ClientMap
 
 AXIS = "clients"
-NAMES = "auto, vmap, map, chunked(N), sharded or sharded(vmap)"
+NAMES = "auto, vmap, map, chunked(N), sharded, sharded(vmap) or sharded(chunked(N))"
 WHOLE = PartitionSpec()  # a copy on every device
 Axes = int | Sequence[int | None] | None
 
@@ -210,10 +210,9 @@ def place(values: Any, where: Any) -> Any:
 
 
 def auto(backend: str | None = None) -> ClientMap:
-    """The fastest map of the backend, as measured: vmap on accelerators, sharded `mapped` on CPUs."""
-    if (backend or jax.default_backend()) != "cpu":
-        return jax.vmap
-    return sharded(device_mesh()) if jax.device_count() > 1 else mapped
+    """The fastest map of the backend, as measured: vmap on an accelerator, `mapped` on a CPU; sharded over several."""
+    inner = mapped if (backend or jax.default_backend()) == "cpu" else jax.vmap
+    return sharded(device_mesh(), inner) if jax.device_count() > 1 else inner
 
 
 def by_name(name: str, what: str = "client_map") -> ClientMap:
@@ -225,30 +224,34 @@ def by_name(name: str, what: str = "client_map") -> ClientMap:
         return chunked(int(match[1]))
     if name == "sharded":
         return sharded(device_mesh())
-    if name == "sharded(vmap)":
-        return sharded(device_mesh(), jax.vmap)
+    if match := re.fullmatch(r"sharded\((vmap|chunked\([1-9]\d*\))\)", name):
+        return sharded(device_mesh(), by_name(match[1]))
     raise ValueError(f"{what}={name} is not valid; give {NAMES}")
 
 
 def choose(client_map: str, run_map: str, runs: int, on_accelerator: str = "vmap") -> tuple[str, str]:
     """Names of the client and run maps for so many runs, `auto` resolved.
 
-    Only one axis can be sharded. On an accelerator the clients take the map that suits the model there
-    (`models.accelerator_map`), and the runs vmap if the clients do: runs have kernels of their own, too. On a CPU whole
-    runs are sharded over the cores if they fill them (no waiting at every exchange); otherwise each run's clients are.
+    Only one axis can be sharded. Whole runs are sharded over the devices if they fill them (no waiting at every
+    exchange); otherwise each run's clients are. On an accelerator the clients of a device take the map that suits the
+    model there (`models.accelerator_map`), and the runs vmap if the clients do: runs have kernels of their own, too.
     """
     if client_map.startswith("sharded") and run_map.startswith("sharded"):
         raise ValueError(f"client_map={client_map} and run_map={run_map}: shard one of the two axes only")
-    accelerator = jax.default_backend() != "cpu"
+    own = "map" if jax.default_backend() == "cpu" else on_accelerator  # of one device
     devices = jax.device_count()
     if run_map == "auto":
         fill = runs % devices == 0 and devices > 1 and not client_map.startswith("sharded")
-        suits = "vmap" if on_accelerator == "vmap" else "map"
-        run_map = suits if accelerator else "sharded" if fill else "map"
+        run_map = _name("vmap" if own == "vmap" else "map", fill)
     if client_map == "auto":
-        shard = devices > 1 and not run_map.startswith("sharded")
-        client_map = on_accelerator if accelerator else "sharded" if shard else "map"
+        client_map = _name(own, devices > 1 and not run_map.startswith("sharded"))
     return client_map, run_map
+
+
+def _name(of_one_device: str, over_several: bool) -> str:
+    if not over_several:
+        return of_one_device
+    return "sharded" if of_one_device == "map" else f"sharded({of_one_device})"
 
 
 def _axes(in_axes: Axes, args: tuple[Any, ...]) -> tuple[int | None, ...]:
