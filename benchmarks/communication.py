@@ -6,6 +6,10 @@ One round of the MLP (199,210 numbers) with --cohort_size of --num_clients clien
 is what one device receives in a round, in units of the model, of branches the larger one; "meetings" is how often all
 devices wait for each other; "state" and "temp" are MiB of one device: what is kept between rounds, and what the round
 needs beside it. --out: a JSON file.
+
+Where clients keep rows between rounds, those rows travel that find no place at home (`fedeba_jax.ownership`), in turns
+of "a turn" rows. How many turns a round has depends on who is sampled. "turns" is their mean over 500 cohorts that the
+sampler draws, and "models" and "meetings" count so many.
 """
 
 import functools
@@ -21,9 +25,9 @@ from benchmarks.tools import collectives, measure
 from experiments.command import cli
 from experiments.execution import session
 from fedeba_jax import client_map as maps
-from fedeba_jax import tree
-from fedeba_jax.rounds import run_round, sizes_from, start
-from fedeba_jax.types import Federation
+from fedeba_jax import ownership, tree
+from fedeba_jax.rounds import cohorts, run_round, sizes_from, start
+from fedeba_jax.types import Federation, Sizes
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("num_clients", 1000, "Clients M.", lower_bound=1)
@@ -31,6 +35,7 @@ flags.DEFINE_list("servers", [], "Servers beside sgd, each with fedavg: varp.")
 for _flag in ("algorithms", "cohort_size", "host_devices", "out"):
     flags.declare_key_flag(_flag)
 EXAMPLES, STEPS, BATCH = 20, 2, 10
+DRAWN = 500  # cohorts
 STATIC: dict[str, dict[str, Any]] = {"lp_proj": {"dim": 100}}
 
 
@@ -50,14 +55,17 @@ def compiled(name: str, server: str, clients: int, cohort: int) -> tuple[jax.sta
         jax.ShapeDtypeStruct((clients, EXAMPLES), jnp.int32),
         jax.ShapeDtypeStruct((clients,), jnp.int32),
     )
-    state = jax.eval_shape(lambda: start(algorithm, model.init, jax.random.key(0), sizes=sizes))
+    client_map = maps.sharded(mesh)
+    state = jax.eval_shape(
+        lambda: ownership.padded(client_map, start(algorithm, model.init, jax.random.key(0), sizes=sizes))
+    )
 
     def one(state: Any, federation: Federation, seed: jax.Array) -> Any:
         key = jax.random.key(seed)
-        return run_round(algorithm, federation, state, key, jnp.asarray(1), sizes=sizes, client_map=maps.sharded(mesh))
+        return run_round(algorithm, federation, state, key, jnp.asarray(1), sizes=sizes, client_map=client_map)
 
-    place = maps.replicated(mesh)
-    jitted = jax.jit(one, in_shardings=place, out_shardings=place)
+    copies, divided = maps.replicated(mesh), ownership.placement(client_map, state)
+    jitted = jax.jit(one, in_shardings=(divided, copies, copies), out_shardings=(divided, copies), donate_argnums=0)
     number = jax.ShapeDtypeStruct((), jnp.uint32)
     return jitted.lower(state, federation, number).compile(), tree.num_bytes(jax.eval_shape(model.init, _key()))
 
@@ -66,13 +74,26 @@ def _key() -> Any:
     return jax.eval_shape(functools.partial(jax.random.key, 0))
 
 
+def mean_turns(clients: int, cohort: int, devices: int) -> float:
+    """Turns of a round in which rows travel, one way: the mean over cohorts that are drawn as runs draw them."""
+    sizes = Sizes(clients, cohort, EXAMPLES, 0)
+
+    def turns(ids: jax.Array) -> jax.Array:
+        seats = ownership.seated(ownership.ordered(ids, clients, devices), clients, devices)
+        return -(-seats.absent // ownership.rows_in_a_turn(cohort, devices))
+
+    return float(jax.jit(lambda: jax.lax.map(turns, cohorts(jax.random.key(0), 0, DRAWN, sizes)))().mean())
+
+
 def row(name: str, server: str, clients: int, cohort: int) -> dict[str, Any]:
-    program, model = compiled(name, server, clients, cohort)
-    found, memory = collectives.exchanged(program.as_text()), program.memory_analysis()
+    (program, model), devices = compiled(name, server, clients, cohort), jax.device_count()
+    turns, memory = mean_turns(clients, cohort, devices), program.memory_analysis()
+    found = collectives.exchanged(program.as_text(), turns)
     method = name if server == "sgd" else f"{name}, {server}"
     return {
-        "method": method, "devices": jax.device_count(), "cohort": cohort, "clients": clients,
+        "method": method, "devices": devices, "cohort": cohort, "clients": clients,
         "models": found.num_bytes / model, "meetings": found.meetings,
+        "turns": turns, "a_turn": ownership.rows_in_a_turn(cohort, devices),
         "state": memory.output_size_in_bytes / 2**20, "temp": memory.temp_size_in_bytes / 2**20,
     }  # fmt: skip
 
@@ -82,13 +103,16 @@ def main() -> None:
     clients, cohort = FLAGS.num_clients, FLAGS.cohort_size or 64
     known = [(name, "sgd") for name in FLAGS.algorithms or fedeba_jax.ALGORITHMS]
     rows = []
-    print(f"{'method':24}{'devices':>8}{'n':>6}{'M':>9}{'models':>9}{'meetings':>9}{'state MiB':>11}{'temp MiB':>10}")
+    print(
+        f"{'method':24}{'devices':>8}{'n':>6}{'M':>9}{'models':>9}{'meetings':>9}{'state MiB':>11}{'temp MiB':>10}"
+        f"{'turns':>7}{'a turn':>8}"
+    )
     for name, server in [*known, *(("fedavg", server) for server in FLAGS.servers)]:
         rows.append(row(name, server, clients, cohort))
         told = rows[-1]
         print(
             f"{told['method']:24}{told['devices']:8}{told['cohort']:6}{told['clients']:9}{told['models']:9.2f}"
-            f"{told['meetings']:9}{told['state']:11.1f}{told['temp']:10.1f}",
+            f"{told['meetings']:9.1f}{told['state']:11.1f}{told['temp']:10.1f}{told['turns']:7.1f}{told['a_turn']:8}",
             flush=True,
         )
     measure.write(FLAGS.out, "communication", rows, {})

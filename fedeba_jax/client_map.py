@@ -1,8 +1,8 @@
 """How the client axis runs: values with the type of `jax.vmap`.
 
-Which to use: `jax.vmap` on a GPU or TPU; `chunked(size)` there when a cohort does not fit the memory;
-on a CPU `sharded(mesh, mapped)`, one host device per core, each with its clients one at a time, which
-keeps a client's model in the cache; `mapped` for the least memory. The run axis of a sweep takes the
+Which to use: `jax.vmap` on a GPU or TPU; `chunked(size)` there when a cohort does not fit the memory; `sharded` around
+one of these on several of them; on a CPU `sharded(mesh, mapped)`, one host device per core, each with its clients one
+at a time, which keeps a client's model in the cache; `mapped` for the least memory. The run axis of a sweep takes the
 same values. All give the same results; algorithms cannot tell them apart.
 
 Wait (`jax.block_until_ready`) for a program with a sharded map before you start one that does not need its results:
@@ -26,7 +26,7 @@ from fedeba_jax import tree
 from fedeba_jax.types import ClientMap
 
 AXIS = "clients"
-NAMES = "auto, vmap, map, chunked(N), sharded or sharded(vmap)"
+NAMES = "auto, vmap, map, chunked(N), sharded, sharded(vmap) or sharded(chunked(N))"
 WHOLE = PartitionSpec()  # a copy on every device
 Axes = int | Sequence[int | None] | None
 
@@ -73,7 +73,7 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
     devices = mesh.devices.size
     axis = mesh.axis_names[0]
     split = PartitionSpec(axis)
-    to_all = _on_each(mesh, lambda numbers: jax.lax.all_gather(numbers, axis, tiled=True), split)
+    to_all = on_each(mesh, lambda numbers: jax.lax.all_gather(numbers, axis, tiled=True), split)
 
     def transform(function: Callable[..., Any], in_axes: Axes = 0) -> Callable:
         def call(*args: Any) -> Any:
@@ -81,7 +81,7 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
             count = _length(axes, args)
             args = _pad(axes, args, math.ceil(count / devices) * devices)
             specs = tuple(WHOLE if a is None else split for a in axes)
-            replies = _on_each(mesh, inner(function, in_axes=axes), specs, split)(*args)
+            replies = on_each(mesh, inner(function, in_axes=axes), specs, split)(*args)
             replies = jax.tree.map(lambda leaf: to_all(leaf) if leaf.ndim == 1 else leaf, replies)
             return jax.tree.map(lambda leaf: leaf[:count], replies)
 
@@ -91,9 +91,14 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
     return transform
 
 
+def mesh_of(client_map: ClientMap) -> Mesh | None:
+    """The devices that a map divides rows among; None: it does not."""
+    return getattr(client_map, "mesh", None)
+
+
 def in_turn(client_map: ClientMap) -> ClientMap:
     """One row at a time on each device of the map, for rows that are work enough: blocks of test examples."""
-    mesh = getattr(client_map, "mesh", None)
+    mesh = mesh_of(client_map)
     return mapped if mesh is None else sharded(mesh)
 
 
@@ -102,13 +107,13 @@ def everywhere(client_map: ClientMap, function: Callable[..., Any]) -> Callable[
 
     The compiler would split a loop over ten numbers among the devices, and let them wait for each other in each step.
     """
-    mesh = getattr(client_map, "mesh", None)
-    return function if mesh is None else _on_each(mesh, function, WHOLE)
+    mesh = mesh_of(client_map)
+    return function if mesh is None else on_each(mesh, function, WHOLE)
 
 
 def weighted_sum(client_map: ClientMap, stacked: Any, weights: jax.Array) -> Any:
     """sum_i weights_i stacked_i of the map's results: each device adds up its own rows, then the devices' sums."""
-    mesh, count = getattr(client_map, "mesh", None), weights.shape[0]
+    mesh, count = mesh_of(client_map), weights.shape[0]
     if mesh is None or count % mesh.devices.size:
         return tree.weighted_sum(stacked, weights)
     rows, axis = count // mesh.devices.size, mesh.axis_names[0]
@@ -117,7 +122,7 @@ def weighted_sum(client_map: ClientMap, stacked: Any, weights: jax.Array) -> Any
         own = jax.lax.dynamic_slice_in_dim(weights, jax.lax.axis_index(axis) * rows, rows)
         return jax.lax.psum(tree.weighted_sum(stacked, own), axis)
 
-    return _on_each(mesh, total, (PartitionSpec(axis), WHOLE))(stacked, weights)
+    return on_each(mesh, total, (PartitionSpec(axis), WHOLE))(stacked, weights)
 
 
 def gram(client_map: ClientMap, stacked: Any) -> jax.Array:
@@ -126,7 +131,7 @@ def gram(client_map: ClientMap, stacked: Any) -> jax.Array:
     Devices exchange their rows for columns, so that each has a part of every row: it receives as much as it has made,
     instead of the rows of all others.
     """
-    mesh, count = getattr(client_map, "mesh", None), jax.tree.leaves(stacked)[0].shape[0]
+    mesh, count = mesh_of(client_map), jax.tree.leaves(stacked)[0].shape[0]
     if mesh is None or count % mesh.devices.size:
         return tree.gram(stacked)
     devices, axis = mesh.devices.size, mesh.axis_names[0]
@@ -139,7 +144,7 @@ def gram(client_map: ClientMap, stacked: Any) -> jax.Array:
 
         return jax.lax.psum(tree.gram(jax.tree.map(columns, stacked)), axis)
 
-    return _on_each(mesh, total, PartitionSpec(axis))(stacked)
+    return on_each(mesh, total, PartitionSpec(axis))(stacked)
 
 
 def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Array, rows: Any, *shared: Any) -> Any:
@@ -149,7 +154,7 @@ def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Ar
     accumulate one row after the other, so a row should be work enough for the device (a client's whole
     data, a block of test examples).
     """
-    mesh = getattr(client_map, "mesh", None)
+    mesh = mesh_of(client_map)
     groups = 1 if mesh is None else mesh.devices.size
     count = weights.shape[0]
     padded = math.ceil(count / groups) * groups
@@ -170,6 +175,11 @@ def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Ar
     axes = (0, 0) + (None,) * (1 + len(shared))  # the weights are whole: dividing them would divide what they come from
     sums = client_map(group, in_axes=axes)(jnp.arange(groups), rows, weights, *shared)
     return jax.tree.map(lambda leaf: leaf.sum(0), sums)
+
+
+def on_each(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any = WHOLE) -> Callable[..., Any]:
+    """`function` as each device of the mesh computes it, with its parts of the arguments."""
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
 def device_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -200,10 +210,9 @@ def place(values: Any, where: Any) -> Any:
 
 
 def auto(backend: str | None = None) -> ClientMap:
-    """The fastest map of the backend, as measured: vmap on accelerators, sharded `mapped` on CPUs."""
-    if (backend or jax.default_backend()) != "cpu":
-        return jax.vmap
-    return sharded(device_mesh()) if jax.device_count() > 1 else mapped
+    """The fastest map of the backend, as measured: vmap on an accelerator, `mapped` on a CPU; sharded over several."""
+    inner = mapped if (backend or jax.default_backend()) == "cpu" else jax.vmap
+    return sharded(device_mesh(), inner) if jax.device_count() > 1 else inner
 
 
 def by_name(name: str, what: str = "client_map") -> ClientMap:
@@ -215,34 +224,34 @@ def by_name(name: str, what: str = "client_map") -> ClientMap:
         return chunked(int(match[1]))
     if name == "sharded":
         return sharded(device_mesh())
-    if name == "sharded(vmap)":
-        return sharded(device_mesh(), jax.vmap)
+    if match := re.fullmatch(r"sharded\((vmap|chunked\([1-9]\d*\))\)", name):
+        return sharded(device_mesh(), by_name(match[1]))
     raise ValueError(f"{what}={name} is not valid; give {NAMES}")
 
 
 def choose(client_map: str, run_map: str, runs: int, on_accelerator: str = "vmap") -> tuple[str, str]:
     """Names of the client and run maps for so many runs, `auto` resolved.
 
-    Only one axis can be sharded. On an accelerator the clients take the map that suits the model there
-    (`models.accelerator_map`), and the runs vmap if the clients do: runs have kernels of their own, too. On a CPU whole
-    runs are sharded over the cores if they fill them (no waiting at every exchange); otherwise each run's clients are.
+    Only one axis can be sharded. Whole runs are sharded over the devices if they fill them (no waiting at every
+    exchange); otherwise each run's clients are. On an accelerator the clients of a device take the map that suits the
+    model there (`models.accelerator_map`), and the runs vmap if the clients do: runs have kernels of their own, too.
     """
     if client_map.startswith("sharded") and run_map.startswith("sharded"):
         raise ValueError(f"client_map={client_map} and run_map={run_map}: shard one of the two axes only")
-    accelerator = jax.default_backend() != "cpu"
+    own = "map" if jax.default_backend() == "cpu" else on_accelerator  # of one device
     devices = jax.device_count()
     if run_map == "auto":
         fill = runs % devices == 0 and devices > 1 and not client_map.startswith("sharded")
-        suits = "vmap" if on_accelerator == "vmap" else "map"
-        run_map = suits if accelerator else "sharded" if fill else "map"
+        run_map = _name("vmap" if own == "vmap" else "map", fill)
     if client_map == "auto":
-        shard = devices > 1 and not run_map.startswith("sharded")
-        client_map = on_accelerator if accelerator else "sharded" if shard else "map"
+        client_map = _name(own, devices > 1 and not run_map.startswith("sharded"))
     return client_map, run_map
 
 
-def _on_each(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any = WHOLE) -> Callable[..., Any]:
-    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+def _name(of_one_device: str, over_several: bool) -> str:
+    if not over_several:
+        return of_one_device
+    return "sharded" if of_one_device == "map" else f"sharded({of_one_device})"
 
 
 def _axes(in_axes: Axes, args: tuple[Any, ...]) -> tuple[int | None, ...]:
@@ -273,7 +282,16 @@ def _pad(axes: tuple[int | None, ...], args: tuple[Any, ...], length: int) -> tu
     """Repeat the last row up to `length`; the caller drops the extra replies."""
 
     def pad(leaf: jax.Array) -> jax.Array:
-        missing = length - leaf.shape[0]
-        return jnp.concatenate([leaf] + [leaf[-1:]] * missing) if missing else leaf
+        count = leaf.shape[0]
+        if leaf.ndim < 2:  # numbers and keys
+            return jnp.concatenate([leaf] + [leaf[-1:]] * (length - count))
+        known = (jnp.arange(length) < count).reshape(-1, *[1] * (leaf.ndim - 1))
+        return jnp.where(known, lengthened(leaf, length), leaf[-1:])
 
-    return _over_mapped(axes, args, pad)
+    return args if _length(axes, args) == length else _over_mapped(axes, args, pad)
+
+
+def lengthened(stacked: jax.Array, length: int) -> jax.Array:
+    """Zeros up to so many rows: devices that hold rows add theirs alone, where they would exchange others."""
+    missing = length - stacked.shape[0]
+    return jnp.pad(stacked, [(0, missing)] + [(0, 0)] * (stacked.ndim - 1)) if missing else stacked

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedeba_jax import tree
+from fedeba_jax import ownership, tree
 from fedeba_jax.client_map import everywhere, gram, map_sum, weighted_sum
+from fedeba_jax.ownership import Seats
 from fedeba_jax.traffic import Gate, Traffic
-from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, LocalData, Private
+from fedeba_jax.types import ByClient, ByPlace, Client, ClientMap, Federation, Info, Key, LocalData, Private
 
 
 class Judged(NamedTuple):
@@ -31,19 +32,22 @@ class Cohort:
     def __init__(
         self,
         *,
-        id: jax.Array,  # [n]
+        seats: Seats,  # [n] who takes part
         key: Key,  # for the server's own randomness
         client_keys: Key,  # [n]
         state: Any,  # [n, ...]
         round: jax.Array,
         federation: Federation,
         client_map: ClientMap,
+        num_clients: int,
         model_size: int,
         sampled: jax.Array | None = None,  # [n] of bool; None: all
     ) -> None:
-        self.id, self.key, self.state, self.round = id, key, state, round
-        self.sampled = jnp.ones(id.shape, bool) if sampled is None else sampled
-        self._rows = (id, client_keys, state)
+        self.id, self.key, self.state, self.round = seats.id, key, state, round
+        self.sampled = jnp.ones(self.id.shape, bool) if sampled is None else sampled
+        self._rows = (self.id, client_keys, state)
+        self._seats = seats
+        self.num_clients = num_clients
         self._federation = federation
         self._map = client_map
         self._traffic = Traffic(model_size)
@@ -150,6 +154,27 @@ class Cohort:
         made = function(reply)
         self._traffic.inherit(made, reply)
         return made
+
+    def rows(self, kept: ByClient) -> Any:
+        """The cohort's rows, [n, ...], of what the server keeps for each client."""
+        return ownership.rows(self._map, self._seats, kept.rows)
+
+    def set_rows(self, kept: ByClient, values: Any) -> ByClient:
+        """What the server keeps for each client, with new rows [n, ...] of the cohort; made from those that it read."""
+        return ByClient(ownership.set_rows(self._map, self._seats, kept.rows, values))
+
+    def at_places(self, compute: Callable[..., Any], kept: ByPlace, replies: Any, *args: Any) -> tuple[ByPlace, Any]:
+        """`compute(own, kept rows, replies, *args)` where the clients are, each device with its own (`ownership.Own`).
+
+        Returns:
+          What is kept by place from now on, and what `compute` found out, the same on every device.
+        """
+
+        def one(own: ownership.Own, held: Any, *args: Any) -> tuple[Any, Any]:
+            return compute(own, *held, *args)
+
+        rows, found = ownership.at_places(self._map, one, (kept.rows, replies), self.size, *args)
+        return ByPlace(rows), found
 
     def at_server(self, compute: Callable[..., Any], *args: Any) -> Any:
         """`compute(*args)` on small arrays, not divided among the devices that share the clients: a loop over weights.

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 
 from fedeba_jax import tree
 from fedeba_jax.batching import even_blocks
-from fedeba_jax.client_map import in_turn
+from fedeba_jax.client_map import in_turn, lengthened
 from fedeba_jax.examples import Examples, counting, cross_entropies, take
+from fedeba_jax.ownership import of_clients
 from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, HeldOut, Params, Personalize, State
 
 BLOCK = 200  # examples that a device judges at once
@@ -41,7 +42,7 @@ def score(algorithm: Algorithm, state: State, test: Any, *, apply: Apply, client
         return {name: score(algorithm, state, held, apply=apply, client_map=client_map) for name, held in test.items()}
     scores = {
         name: score_model(apply, params, test, client_map=client_map)
-        for name, params in algorithm.models(state).items()
+        for name, params in algorithm.models(of_clients(state, test.federation.num_examples.shape[0])).items()
     }
     if algorithm.personalize is not None:
         held = test.federation
@@ -85,8 +86,11 @@ def score_personal(
     *,
     client_map: ClientMap,
 ) -> Scores:
-    """Scores of each client's own prediction (`Algorithm.personalize`) on its own held-out data."""
-    capacity = federation.rows.shape[1]
+    """Scores of each client's own prediction (`Algorithm.personalize`) on its own held-out data.
+
+    A state that has rows beyond those of the clients keeps them where they are: nobody's data is put beside these.
+    """
+    clients, capacity = federation.rows.shape
 
     def one(row: Any, server: Any, x: Examples, y: jax.Array) -> Scores:
         own, count, client_state = row
@@ -98,8 +102,11 @@ def score_personal(
         correct, loss, targets = (jnp.where(mask, leaf, 0).sum() for leaf in _judge(log_p, y[own]))
         return _normalise(correct, _if_finite(mixture, loss), targets)
 
-    rows = (federation.rows, federation.num_examples, state.clients)
-    return client_map(one, in_axes=(0, None, None, None))(rows, state.server, federation.x, federation.y)
+    held = jax.tree.leaves(state.clients)[0].shape[0]
+    tables = jax.tree.map(lambda leaf: lengthened(leaf, held), (federation.rows, federation.num_examples))
+    rows = (*tables, state.clients)
+    scores = client_map(one, in_axes=(0, None, None, None))(rows, state.server, federation.x, federation.y)
+    return jax.tree.map(lambda leaf: leaf[:clients], scores)
 
 
 def _judge(log_p: jax.Array, y: jax.Array) -> Judgement:

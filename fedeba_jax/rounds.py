@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import client_map as client_maps
-from fedeba_jax import tree
+from fedeba_jax import ownership, tree
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.evaluate import all_finite, score
 from fedeba_jax.hyperparameters import is_whole
+from fedeba_jax.ownership import Seats
 from fedeba_jax.sampling import Sampler, uniform
 from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, HeldOut, Info, InitParams, Key, Sizes, State
 
@@ -64,6 +65,15 @@ def cohorts(key: Key, first_round: jax.Array | int, rounds: int, sizes: Sizes, s
     return jax.lax.map(cohort, first_round + jnp.arange(rounds))
 
 
+def asked(algorithm: Algorithm, sampled: jax.Array, sizes: Sizes, devices: int) -> jax.Array:
+    """Who is asked in a round in which these are sampled, in the order in which the client map gets them.
+
+    Where several devices own the rows of clients (`ownership.owners`), each comes first to its own.
+    """
+    ids = jnp.arange(sizes.num_clients) if algorithm.everyone else sampled
+    return ownership.ordered(ids, sizes.num_clients, devices) if devices > 1 else ids
+
+
 def participations(key: Key, rounds: int, sizes: Sizes, sample: Sampler = uniform) -> jax.Array:
     """How many of a run's first rounds each client takes part in, [M]."""
     drawn = cohorts(key, 0, rounds, sizes, sample)
@@ -87,28 +97,48 @@ def run_round(
     so results do not depend on chunks of rounds, on the order of the cohort or on the client map.
     """
     _check_sizes(sizes, federation)
+    held = ownership.padded(client_map, state)
+    held, info = _round(algorithm, federation, held, key, round_, sizes=sizes, client_map=client_map, sample=sample)
+    return ownership.cropped(held, state), info
 
-    def draw(key: Key, round_: jax.Array) -> tuple[jax.Array, jax.Array, Key, Key]:
+
+def _round(
+    algorithm: Algorithm,
+    federation: Federation,
+    state: State,
+    key: Key,
+    round_: jax.Array,
+    *,
+    sizes: Sizes,
+    client_map: ClientMap,
+    sample: Sampler,
+) -> tuple[State, Info]:
+    """A round of a padded state."""
+    devices = ownership.owners(client_map, state)
+
+    def draw(key: Key, round_: jax.Array) -> tuple[jax.Array, Seats, Key, Key]:
         sampling, clients, server = round_keys(key, round_)
         sampled = sample(sampling, round_, sizes)
-        ids = jnp.arange(sizes.num_clients) if algorithm.everyone else sampled
-        return sampled, ids, jax.vmap(jax.random.fold_in, in_axes=(None, 0))(clients, ids), server
+        ids = asked(algorithm, sampled, sizes, devices)
+        seats = ownership.seated(ids, sizes.num_clients, devices)
+        return sampled, seats, jax.vmap(jax.random.fold_in, in_axes=(None, 0))(clients, seats.id), server
 
-    sampled, ids, client_keys, server = client_maps.everywhere(client_map, draw)(key, round_)
+    sampled, seats, client_keys, server = client_maps.everywhere(client_map, draw)(key, round_)
     cohort = Cohort(
-        id=ids,
+        seats=seats,
         key=server,
         client_keys=client_keys,
-        state=tree.cast(tree.rows(state.clients, ids), jnp.result_type(float)),
+        state=tree.cast(ownership.rows(client_map, seats, state.clients), jnp.result_type(float)),
         round=round_,
         federation=federation,
         client_map=client_map,
+        num_clients=sizes.num_clients,
         model_size=sizes.model_size,
-        sampled=jnp.isin(ids, sampled) if algorithm.everyone else None,
+        sampled=jnp.isin(seats.id, sampled) if algorithm.everyone else None,
     )
     server_state, cohort_state, info = algorithm.update(state.server, cohort)
     finite = is_finite(algorithm, State(server_state, cohort_state))  # other clients are as they were
-    state = State(server_state, tree.set_rows(state.clients, ids, cohort_state))
+    state = State(server_state, ownership.set_rows(client_map, seats, state.clients, cohort_state))
     return state, {**info, **cohort.traffic, "cohort": sampled, "finite": finite}
 
 
@@ -153,10 +183,13 @@ def run_rounds(
 ) -> tuple[State, Info]:
     """The next rounds as one scan; info is stacked [rounds, ...]."""
 
-    def body(state: State, round_: jax.Array) -> tuple[State, Info]:
-        return run_round(algorithm, federation, state, key, round_, sizes=sizes, client_map=client_map, sample=sample)
+    _check_sizes(sizes, federation)
 
-    return jax.lax.scan(body, state, first_round + jnp.arange(rounds))
+    def body(state: State, round_: jax.Array) -> tuple[State, Info]:
+        return _round(algorithm, federation, state, key, round_, sizes=sizes, client_map=client_map, sample=sample)
+
+    held, info = jax.lax.scan(body, ownership.padded(client_map, state), first_round + jnp.arange(rounds))
+    return ownership.cropped(held, state), info
 
 
 def simulate(
@@ -208,7 +241,7 @@ def simulate(
     _check_sizes(sizes, federation)
     _check_held_out(test, sizes)
     init_key = jax.random.fold_in(key, INIT) if init_key is None else init_key
-    begin = start(algorithm, init_params, init_key, sizes=sizes, state_dtype=state_dtype) if state is None else state
+    given = start(algorithm, init_params, init_key, sizes=sizes, state_dtype=state_dtype) if state is None else state
 
     def advance(state: State, first: jax.Array) -> tuple[State, tuple[Info, Any]]:
         state, info = run_rounds(
@@ -232,7 +265,8 @@ def simulate(
         return jax.lax.cond(is_finite(algorithm, state), advance, stay, state, first)
 
     firsts = first_round + jnp.arange(0, rounds, eval_every)
-    end, (info, scores) = jax.lax.scan(chunk, begin, firsts)
+    end, (info, scores) = jax.lax.scan(chunk, ownership.padded(client_map, given), firsts)
+    end = ownership.cropped(end, given)
     return end, jax.tree.map(lambda leaf: leaf.reshape(rounds, *leaf.shape[2:]), info), scores
 
 

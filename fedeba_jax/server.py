@@ -17,7 +17,7 @@ from fedeba_jax import tree
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.hyperparameters import Fraction, Positive, check, check_values, checked
 from fedeba_jax.local import LocalTraining
-from fedeba_jax.types import Params, Scalar, Sizes
+from fedeba_jax.types import ByClient, Params, Scalar, Sizes
 
 Form = Literal["ema", "heavy_ball"]
 
@@ -128,7 +128,7 @@ def descent(optimizer: optax.GradientTransformation) -> Server:
 class Memory(NamedTuple):
     """The last update of each client, divided by the rate of its round, and the mean over clients."""
 
-    last: Params  # y, [M, ...]; zero of those who were never sampled
+    last: ByClient  # y, [M, ...]; zero of those who were never sampled
     mean: Params  # ybar; follows the cohort's rows, so that no round has to add up all M
 
 
@@ -155,7 +155,7 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
 
     def init(params: Params, sizes: Sizes) -> ServerState:
         last = jax.tree.map(lambda leaf: jnp.zeros((sizes.num_clients, *leaf.shape), leaf.dtype), params)
-        return plain.init(params, sizes)._replace(memory=Memory(last, tree.zeros_like(params)))
+        return plain.init(params, sizes)._replace(memory=Memory(ByClient(last), tree.zeros_like(params)))
 
     def receive(
         state: ServerState,
@@ -168,14 +168,12 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
         del most
         last, mean = state.memory
         rate = local.rate(cohort.round)  # eta_L
-        old = cohort.at_server(tree.rows, last, cohort.id)
+        old = cohort.rows(last)
         surprise = tree.subtract(deltas, tree.scale(rate, old))
         v = tree.add(cohort.sum(surprise, weights), tree.scale(rate, mean))
         change = tree.subtract(tree.scale(jnp.where(rate > 0, 1 / rate, 0), deltas), old)  # at rate 0 nobody moved
-        share = jnp.full((cohort.size,), 1 / jax.tree.leaves(last)[0].shape[0])
-        # Added rather than set: what is written depends on what was read, or XLA would copy all M models. At the
-        # server: devices that each add their own clients' rows would then have to add up all M rows.
-        last = cohort.at_server(tree.add_rows, last, cohort.id, change)
+        share = jnp.full((cohort.size,), 1 / cohort.num_clients)
+        last = cohort.set_rows(last, tree.add(old, change))
         memory = Memory(last, tree.add(mean, cohort.sum(change, share)))
         return state._replace(memory=Received(memory)), v
 

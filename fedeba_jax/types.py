@@ -128,6 +128,18 @@ class Private(NamedTuple):
     state: Any
 
 
+class ByClient(NamedTuple):
+    """What a server keeps for each client: the cohort reads and writes its rows (`Cohort.rows`, `Cohort.set_rows`)."""
+
+    rows: Any  # [M, ...]
+
+
+class ByPlace(NamedTuple):
+    """What a server keeps for each place of the cohort, to compute with where it was made (`Cohort.at_places`)."""
+
+    rows: Any  # [n, ...]
+
+
 class State(NamedTuple):
     """What an algorithm keeps across rounds; every leaf of `clients` is [M, ...]."""
 

@@ -16,7 +16,7 @@ LAYERS = [
     ["examples", "files", "types"],
     ["hyperparameters", "tree", "weights", "solvers", "schedules", "augment"],
     ["objectives", "gradients", "batching", "privacy", "local"],
-    ["client_map", "traffic", "cohort", "server", "method", "algorithm"],
+    ["client_map", "ownership", "traffic", "cohort", "server", "method", "algorithm"],
     ["algorithms", "evaluate", "metrics", "sampling", "checkpoint"],
     ["rounds"],
 ]

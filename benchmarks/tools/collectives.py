@@ -1,7 +1,8 @@
 """What the devices of a compiled program send each other, read from the program itself.
 
 Bytes are those of the results of all-reduce, all-gather, reduce-scatter, all-to-all and collective-permute on one
-device. A loop counts as often as it turns; of branches, of which one is executed, the largest counts.
+device. A loop counts as often as it turns, and one that only the run knows the turns of as often as the caller says; of
+branches, of which one is executed, the largest counts.
 """
 
 import re
@@ -19,18 +20,23 @@ HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
 class Exchanged(NamedTuple):
     """Of one device: bytes, and how often the devices meet."""
 
-    num_bytes: int
-    meetings: int
+    num_bytes: float
+    meetings: float
 
     def __add__(self, other: tuple) -> "Exchanged":  # type: ignore[override]
         return Exchanged(self.num_bytes + other[0], self.meetings + other[1])
 
-    def times(self, count: int) -> "Exchanged":
+    def times(self, count: float) -> "Exchanged":
         return Exchanged(self.num_bytes * count, self.meetings * count)
 
 
-def exchanged(text: str) -> Exchanged:
-    """What one execution of a program (its HLO as text, optimised) exchanges."""
+def exchanged(text: str, turns: float = 1) -> Exchanged:
+    """What one execution of a program (its HLO as text, optimised) exchanges.
+
+    Args:
+      text: the program.
+      turns: of loops whose number of turns depends on values.
+    """
     bodies, entry = _computations(text)
     known: dict[str, Exchanged] = {}
 
@@ -47,9 +53,9 @@ def exchanged(text: str) -> Exchanged:
         if match := EXCHANGE.search(line):
             return Exchanged(_bytes(match[1]), 1)
         if " while(" in line:
-            turns = re.search(r'known_trip_count[^}]*?"n":"(\d+)"', line)
+            known_turns = re.search(r'known_trip_count[^}]*?"n":"(\d+)"', line)
             body = re.search(r"body=%?([\w.\-]+)", line)
-            return of(body[1]).times(int(turns[1]) if turns else 1) if body else total
+            return of(body[1]).times(int(known_turns[1]) if known_turns else turns) if body else total
         if " conditional(" in line:
             branches = re.findall(r"(?:true_computation|false_computation)=%?([\w.\-]+)", line)
             if listed := re.search(r"branch_computations=\{([^}]*)\}", line):

@@ -20,6 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from fedeba_jax import checkpoint
+from fedeba_jax.client_map import replicated
 
 PATIENCE = 15  # seconds without a sign of life after which a process counts as dead: a busy machine takes its time
 START = 120  # seconds in which all must have come
@@ -148,6 +149,24 @@ def least(number: int) -> int:
     if jax.process_count() == 1:
         return number
     return int(np.min(multihost_utils.process_allgather(np.array([number >> 20], np.int32)))) << 20  # int32: mebibytes
+
+
+def whole(array: Any) -> np.ndarray:
+    """An array on the host of every process, also where the processes have parts of it.
+
+    One device's part after the other goes to all: no device has to hold the whole.
+    """
+    if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
+        return np.asarray(array)
+    where: Any = array.sharding
+    axis = next(i for i, name in enumerate(where.spec) if name is not None)
+    rows = where.shard_shape(array.shape)[axis]
+    to_all = jax.jit(
+        lambda array, first: jax.lax.dynamic_slice_in_dim(array, first, rows, axis),
+        out_shardings=replicated(where.mesh),
+    )
+    parts = [np.asarray(to_all(array, np.int32(first))) for first in range(0, array.shape[axis], rows)]
+    return np.concatenate(parts, axis)
 
 
 def agreed(make: Callable[[], Any]) -> Any:

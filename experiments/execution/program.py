@@ -15,10 +15,10 @@ import numpy as np
 import fedeba_jax
 from experiments.command.runs import Run
 from experiments.command.tasks import Task
-from experiments.command.values import Call, Static, join
+from experiments.command.values import Call, Hole, Static, join
 from experiments.execution import devices
 from fedeba_jax import client_map as maps
-from fedeba_jax import evaluate, tree
+from fedeba_jax import evaluate, ownership, tree
 from fedeba_jax.data.dealing import assemble
 from fedeba_jax.evaluate import Judgement, Scores
 from fedeba_jax.hyperparameters import collaborators, is_whole
@@ -76,17 +76,32 @@ class Program:
         """How often the memory holds what is placed: every device of a CPU has a copy in the same memory."""
         return jax.local_device_count() if self.placement and jax.default_backend() == "cpu" else 1
 
+    @property
+    def state_placement(self) -> Any:
+        """Where states live: as other arrays, but for the rows of clients that devices divide among themselves."""
+        if "sharded" not in self.client_map:
+            return self.placement
+        return ownership.placement(maps.by_name(self.client_map), self.state_shapes(), leading=1)
+
+    def state_shapes(self) -> State:
+        """Of one run's state, without padding."""
+        numbers = [np.zeros((), np.float32) for leaf in self.static.leaves if leaf is Hole.NUMBER]
+        return jax.eval_shape(self._start, Runs(numbers, np.uint32(0), np.uint32(0)))
+
+    def _start(self, run: Runs) -> State:
+        key = jax.random.key(run.init_seed)
+        return fedeba_jax.start(
+            self.algorithm(run), self.model.init, key, sizes=self.sizes, state_dtype=self.state_dtype
+        )
+
     def init(self) -> Any:
-        """Runs -> their states before the first round."""
+        """Runs -> their states before the first round, with as many rows as fill the devices."""
+        client_map, run_map = maps.by_name(self.client_map), maps.by_name(self.run_map)
 
         def one(run: Runs) -> State:
-            key = jax.random.key(run.init_seed)
-            return fedeba_jax.start(
-                self.algorithm(run), self.model.init, key, sizes=self.sizes, state_dtype=self.state_dtype
-            )
+            return ownership.padded(client_map, self._start(run))
 
-        run_map = maps.by_name(self.run_map)
-        return jax.jit(lambda runs: fedeba_jax.sweep(one, (runs,), run_map=run_map), out_shardings=self.placement)
+        return jax.jit(lambda runs: fedeba_jax.sweep(one, (runs,), run_map=run_map), out_shardings=self.state_placement)
 
     def chunk(self, rounds: int) -> Any:
         """(runs, state, first round, data) -> state, diagnostics [R, rounds, ...], scores after the last round.
@@ -117,7 +132,9 @@ class Program:
             return fedeba_jax.sweep(one, (runs, state, data.own), shared=(data.shared, first), run_map=run_map)
 
         # States come out where they go in, or the second call would compile again.
-        return jax.jit(train_chunk, donate_argnums=1, out_shardings=self.placement)
+        return jax.jit(
+            train_chunk, donate_argnums=1, out_shardings=(self.state_placement, self.placement, self.placement)
+        )
 
     def judge(self, block: int) -> Any:
         """(runs, state, federations) -> what each model makes of every example, {model: [R, E]}."""
@@ -125,7 +142,7 @@ class Program:
 
         def one(run: Runs, state: State, held: Federation) -> dict[str, Judgement]:
             every = jnp.arange(held.y.shape[0])
-            models = self.algorithm(run).models(state)
+            models = self.algorithm(run).models(ownership.of_clients(state, self.sizes.num_clients))
             return {
                 name: evaluate.judge(self.model.apply, params, held, every, client_map=client_map, block=block)
                 for name, params in models.items()
@@ -141,7 +158,8 @@ class Program:
             personalize = self.algorithm(run).personalize
             if personalize is None or held.ids is None:
                 return None
-            known = state._replace(clients=tree.rows(state.clients, held.ids))
+            seats = ownership.seated(held.ids, self.sizes.num_clients, ownership.owners(client_map, state))
+            known = state._replace(clients=ownership.rows(client_map, seats, state.clients))
             return evaluate.score_personal(self.model.apply, personalize, known, held, client_map=client_map)
 
         return jax.jit(lambda *rows: fedeba_jax.sweep(one, rows, run_map=run_map), out_shardings=self.placement)
@@ -153,10 +171,11 @@ class Program:
 
     def check_memory(self, runs: Runs) -> None:
         """An error if the states of these runs alone take more than there is, before anything is compiled."""
-        copies = self.copies
-        needed, free = copies * tree.num_bytes(jax.eval_shape(self.init(), runs)), devices.free_memory()
+        state, free = jax.eval_shape(self.init(), runs), devices.free_memory()
+        needed = self.copies * self._bytes_of_device(state)
         if needed <= free:
             return
+        copies = round(needed / tree.num_bytes(state)) or 1
         count, large = len(runs.init_seed), self.large_number(runs)
         remedies = [f"a smaller {large}"] if large else []
         remedies += ["--state_dtype=bfloat16"] * (self.state_dtype == "float32") + ["fewer --clients"]
@@ -166,6 +185,17 @@ class Program:
             f"({self.sizes.num_clients} clients x {count} runs x {copies} copies), and {free / 2**30:.2f} GiB are "
             f"free; give {' or '.join(remedies)}"
         )
+
+    def _bytes_of_device(self, state: State) -> float:
+        """What one device has of states with these shapes."""
+        whole = tree.num_bytes(state)
+        if "sharded" not in self.client_map:
+            return whole
+        copied = jax.tree.map(
+            lambda leaf, where: leaf if where.is_fully_replicated else None, state, self.state_placement
+        )
+        kept = tree.num_bytes(copied)
+        return kept + (whole - kept) / jax.device_count()
 
     def large_number(self, runs: Runs) -> str:
         """The largest whole number of the settings that arrays may be as long as, if it is remarkable; else ""."""

@@ -22,6 +22,7 @@ from experiments.privacy import statements
 from fedeba_jax import checkpoint
 from fedeba_jax.data.dealing import flipped
 from fedeba_jax.data.sources import Dataset
+from fedeba_jax.types import State
 
 
 class Chunk(NamedTuple):
@@ -183,7 +184,7 @@ def _run_batch(
         recovery.save(out, Stopped(_ids(batch), done, written, over=False), None)  # rows before the next are its own
     elif stopped and stopped.done:
         try:
-            counters, state = checkpoint.restore(_padded(stopped.leaves, group.batch_runs), start)
+            counters, state = checkpoint.restore(_padded(stopped.leaves, group, start), start)
             done, written = stopped.done, stopped.rows
         except ValueError as error:
             print(f"{out / folder.CHECKPOINT}: {error}; its runs start over")
@@ -206,6 +207,7 @@ def _run_batch(
             done += rounds
             over = done >= group.task.rounds or bool(counters.diverged_round[: len(batch)].all())
             wrong_labels = flipped(group.pools, supply.tables) if over else None
+            saved = None if over else _unpadded((counters, state), group, len(batch))
             if not records:
                 continue
             evaluated = rows.of_evaluation(
@@ -217,7 +219,7 @@ def _run_batch(
             for name, table in new.items():
                 folder.append_rows(out / name, table)
             written = {name: count + len(new.get(name, ())) for name, count in written.items()}
-            here = Stopped(_ids(batch), done, written, over), None if over else _unpadded((counters, state), len(batch))
+            here = Stopped(_ids(batch), done, written, over), saved
             unsaved.append(here)
             if over or len(unsaved) >= checkpoint_every:
                 recovery.save(out, *here)
@@ -231,14 +233,29 @@ def _run_batch(
         raise
 
 
-def _unpadded(arrays: Any, count: int) -> Any:
-    """Copies on the host of what belongs to so many runs."""
-    return jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[:count]), arrays)
+def _unpadded(arrays: tuple[Any, State], group: Group, count: int) -> Any:
+    """Copies on the host of what belongs to so many runs, and of rows to clients: they depend on no devices."""
+    counters, state = jax.tree.map(lambda leaf: processes.whole(leaf)[:count], arrays)
+    shapes = group.program.state_shapes()
+    state = jax.tree.map(lambda leaf, one: leaf[:, : one.shape[0]] if one.ndim else leaf, state, shapes)
+    return jax.tree.map(np.array, (counters, state))
 
 
-def _padded(leaves: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
-    """Arrays of a full batch: the last run is repeated."""
-    return [leaf[np.minimum(np.arange(count), len(leaf) - 1)] for leaf in leaves]
+def _padded(leaves: Sequence[np.ndarray], group: Group, like: tuple[Any, State]) -> list[np.ndarray]:
+    """Arrays of a full batch, where the last run is repeated, with as many rows as fill the devices."""
+    full = [leaf[np.minimum(np.arange(group.batch_runs), len(leaf) - 1)] for leaf in leaves]
+    shapes = [*[None] * len(jax.tree.leaves(like[0])), *jax.tree.leaves(group.program.state_shapes())]
+    references = jax.tree.leaves(like)
+    if len(full) != len(references):
+        return full  # of another program
+
+    def filled(leaf: np.ndarray, one: Any, reference: Any) -> np.ndarray:
+        if one is None or leaf.shape[1:] != one.shape or leaf.shape == reference.shape:
+            return leaf
+        nobody = np.zeros((len(leaf), reference.shape[1] - leaf.shape[1], *leaf.shape[2:]), leaf.dtype)
+        return np.concatenate([leaf, nobody], axis=1)
+
+    return [filled(*parts) for parts in zip(full, shapes, references, strict=True)]
 
 
 def _ids(batch: Sequence[Run]) -> list[str]:

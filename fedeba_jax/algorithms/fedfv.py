@@ -20,8 +20,9 @@ from fedeba_jax.cohort import Cohort
 from fedeba_jax.hyperparameters import Bounds, Natural, check
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
+from fedeba_jax.ownership import Own
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Info, Params, Sizes
+from fedeba_jax.types import Algorithm, ByPlace, Info, Params, Sizes
 
 Share = Annotated[float, Bounds(0, 1)]  # static, as it decides how many clients keep their update
 Window = Literal["past", "current"]
@@ -30,7 +31,7 @@ Window = Literal["past", "current"]
 class History(NamedTuple):
     """The updates of the current round t and of those before it; round t is in slot t % slots."""
 
-    updates: Params  # [slots, n, ...]
+    updates: ByPlace  # [n, slots, ...]
     clients: jax.Array  # whose they are, [slots, n]
     seen: jax.Array  # every client's latest round, [M]
 
@@ -56,9 +57,9 @@ def fedfv(
 
     def start(params: Params, sizes: Sizes) -> Any:
         slots, n = past + 1, sizes.cohort_size
-        updates = tree.repeat(tree.repeat(tree.zeros_like(params), n), slots)
+        updates = tree.repeat(tree.repeat(tree.zeros_like(params), slots), n)
         never = jnp.full(sizes.num_clients, -1, jnp.int32)
-        return History(updates, jnp.zeros((slots, n), jnp.int32), never) if past else ()
+        return History(ByPlace(updates), jnp.zeros((slots, n), jnp.int32), never) if past else ()
 
     def update(state: ServerState, history: Any, cohort: Cohort) -> tuple[ServerState, Any, Info]:
         t, n = cohort.round, cohort.size
@@ -69,10 +70,12 @@ def fedfv(
         a = cohort.at_server(lambda g, o: without_conflicts(g, o, mended), gram, order).mean(axis=0)  # Algorithm 2
         mean = delta = cohort.sum(reply.delta, a)
         if past:  # Algorithm 3
-            history, delta = cohort.at_server(against_past, history, mean, reply.delta, cohort.id, t)
+            clients = cohort.at_server(register, (history.clients, history.seen), cohort.id, t)
+            updates, delta = cohort.at_places(against_past, history.updates, reply.delta, mean, *clients, t)
+            history = History(updates, *clients)
         of_history = tree.subtract(delta, mean)
         if window and fv_window == "current":
-            delta, more = against(delta, lambda j: tree.rows(reply.delta, j), jnp.full(n, t >= past))
+            _, (delta, more) = cohort.at_places(against_current, ByPlace(()), reply.delta, delta, t >= past)
             a = a + more
         length, mean_length = jnp.sqrt(tree.dot(delta, delta)), jnp.sqrt(jnp.maximum(gram.mean(), 0))
         rounding = 10 * n * jnp.finfo(a.dtype).eps * jnp.vdot(a, jnp.sqrt(jnp.diagonal(gram)))
@@ -84,21 +87,32 @@ def fedfv(
     return remembering(server, start, update)
 
 
+def register(known: tuple[jax.Array, jax.Array], clients: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """History's `clients` and `seen` with round t in them."""
+    whose, seen = known
+    return tree.set_rows(whose, t % whose.shape[0], clients), tree.set_rows(seen, clients, t)
+
+
 def against_past(
-    history: History, delta: Params, updates: Params, clients: jax.Array, t: jax.Array
-) -> tuple[History, Params]:
-    """The history with round t in it, and delta without its parts against the rounds before (Algorithm 3)."""
-    slots = history.clients.shape[0]
-    stored, whose = tree.set_rows((history.updates, history.clients), t % slots, (updates, clients))
-    history = History(stored, whose, tree.set_rows(history.seen, clients, t))  # written before it is read: no copy
+    own: Own, stored: Params, updates: Params, delta: Params, whose: jax.Array, seen: jax.Array, t: jax.Array
+) -> tuple[Params, Params]:
+    """The history with the updates of round t, and delta without its parts against the rounds before (Algorithm 3)."""
+    slots = whose.shape[0]
+    stored = jax.tree.map(lambda leaf, new: leaf.at[:, t % slots].set(new), stored, updates)  # then read: no copy
 
     def against_round(delta: Params, k: jax.Array) -> tuple[Params, None]:
         slot = (t - k) % slots
-        latest = history.seen[history.clients[slot]] == t - k
-        eligible = latest & (t >= slots - 1)
-        return against(delta, lambda j: tree.rows(history.updates, (slot, j)), eligible)[0], None
+        latest = seen[whose[slot, own.place]] == t - k
+        eligible = latest & own.taken & (t >= slots - 1)
+        return against(own, delta, lambda j: tree.rows(stored, (j, slot)), eligible)[0], None
 
-    return history, jax.lax.scan(against_round, delta, jnp.arange(slots - 1, 0, -1))[0]
+    return stored, jax.lax.scan(against_round, delta, jnp.arange(slots - 1, 0, -1))[0]
+
+
+def against_current(own: Own, stored: Any, updates: Params, delta: Params, begun: jax.Array) -> tuple[Any, Any]:
+    """Delta without its part against the updates of this round, and that as weights [n]."""
+    delta, weights = against(own, delta, lambda j: tree.rows(updates, j), own.taken & begun)
+    return stored, (delta, own.numbers(weights))
 
 
 def kept_clients(n: int, alpha: float) -> int:
@@ -106,10 +120,13 @@ def kept_clients(n: int, alpha: float) -> int:
     return n - math.ceil(round((n - 1) * (1 - alpha), 9)) if alpha > 0 else 0
 
 
-def against(vector: Params, others: Callable[[jax.Array], Params], eligible: jax.Array) -> tuple[Params, jax.Array]:
-    """The vector without its part against the sum of those eligible others that oppose it, and that as weights [n].
+def against(
+    own: Own, vector: Params, others: Callable[[jax.Array], Params], eligible: jax.Array
+) -> tuple[Params, jax.Array]:
+    """The vector without its part against the sum of those eligible others that oppose it, and that as weights.
 
-    One after the other, and none is read in vain: `others(j)` may come from a long history.
+    Each device reads its own others, one after the other and none in vain (`others(j)` may come from a long history),
+    and sends their sum.
     """
 
     def product(j: jax.Array) -> jax.Array:
@@ -120,7 +137,7 @@ def against(vector: Params, others: Callable[[jax.Array], Params], eligible: jax
     def add_if_opposed(total: Params, j: jax.Array) -> tuple[Params, None]:
         return jax.lax.cond(opposed[j], lambda: tree.add(total, others(j)), lambda: total), None
 
-    total, _ = jax.lax.scan(add_if_opposed, tree.zeros_like(vector), jnp.arange(eligible.size))
+    total = own.total(jax.lax.scan(add_if_opposed, tree.zeros_like(vector), jnp.arange(eligible.size))[0])
     square = tree.dot(total, total)
     along = jnp.minimum(tree.dot(total, vector), 0) / jnp.where(square > 0, square, 1)
     return tree.add(vector, tree.scale(-along, total)), -along * opposed

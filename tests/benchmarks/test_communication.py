@@ -30,6 +30,7 @@ PROGRAM = """HloModule jit_one
 ENTRY %main (x: f32[4]) -> f32[10] {
   %both = (f32[3]{0}, bf16[2,3]{1,0}) all-to-all(%a, %b), channel_id=3
   %loop = (s32[], f32[10]{0}) while(%start), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+  %other = (s32[], f32[10]{0}) while(%start), condition=%cond, body=%body
   %one = f32[8]{0} conditional(%p, %x, %x), branch_computations={%left, %right}
   ROOT %end = f32[10]{0} get-tuple-element(%loop), index=1
 }
@@ -37,9 +38,10 @@ ENTRY %main (x: f32[4]) -> f32[10] {
 
 
 def test_loops_count_as_often_as_they_turn_and_of_branches_the_largest():
-    found = exchanged(PROGRAM)
-    assert found.num_bytes == (3 * 4 + 6 * 2) + 5 * 40 + 32
-    assert found.meetings == 1 + 5 + 1
+    """The second loop turns as often as the caller says."""
+    found = exchanged(PROGRAM, turns=2.5)
+    assert found.num_bytes == (3 * 4 + 6 * 2) + (5 + 2.5) * 40 + 32
+    assert found.meetings == 1 + 5 + 2.5 + 1
 
 
 def counted(tmp_path, algorithms, *, devices=8, cohort=64, clients=1000, servers=()):
@@ -53,20 +55,30 @@ def counted(tmp_path, algorithms, *, devices=8, cohort=64, clients=1000, servers
     return {row["method"]: row for row in json.loads(out.read_text())["rows"]}
 
 
+ROWS = {"ditto": 1, "lp_proj": 1, "fedavg, varp": 2}  # what is sent beside the rows that travel to and fro
 MOST = {  # models, at 64 clients on 8 devices
     **dict.fromkeys(ALGORITHMS, 1.1),
     **dict.fromkeys(("focus", "mime_lite"), 2.1),  # two clusters; update and gradient
     **dict.fromkeys(("fedeba_plus", "fedavg_align"), 3.1),  # the fair gradient, its average, the update
     "fedmgda_plus": 9.1,  # its own 8 rows as columns, for the Gram matrix, and the update
-    "fedfv": 74.1,  # the same, and the history of all updates on every device
-    **dict.fromkeys(("ditto", "lp_proj", "fedavg, varp"), 66.1),  # rows of the cohort: every device keeps all clients'
+    "fedfv": 20.1,  # the same, the mean update, and a sum for each of 10 past rounds
+    **dict.fromkeys(ROWS, 20.1),
     "rank_core_fed": 75.1,  # candidates in a loop
 }
 
 
+def travelling(row):
+    """Models that are rows of clients away from home: there and back, in as many turns as are expected."""
+    return 2 * row["turns"] * row["a_turn"]
+
+
 def test_devices_receive_a_model_or_two(tmp_path):
-    for method, row in counted(tmp_path, ["fedavg", "fedeba_plus", "fedmgda_plus"]).items():
+    found = counted(tmp_path, ["fedavg", "fedeba_plus", "fedmgda_plus", "ditto"])
+    for method, row in found.items():
         assert row["models"] < MOST[method], method
+    assert found["ditto"]["models"] == pytest.approx(1 + travelling(found["ditto"]), abs=0.1)
+    model = found["fedavg"]["state"]
+    assert found["ditto"]["state"] == pytest.approx((1 + 1000 / 8) * model, rel=0.01)
 
 
 @pytest.mark.slow
@@ -84,3 +96,29 @@ def test_cost_does_not_grow_with_devices_or_clients(tmp_path):
         assert many[name]["models"] == pytest.approx(few[name]["models"], abs=0.02)
         assert crowd[name]["models"] == pytest.approx(few[name]["models"], abs=0.02)
         assert many[name]["temp"] < few[name]["temp"] / 8
+
+
+@pytest.mark.slow
+def test_rows_of_clients_cost_what_travels_however_many_clients_there_are(tmp_path):
+    """0.4 sqrt(n devices) rows each way, with what is left of a last turn; FedFV's past is one sum for each round."""
+    for cohort, clients in ((64, 4000), (256, 4000)):
+        found = counted(tmp_path, ["ditto", "lp_proj", "fedfv"], cohort=cohort, clients=clients, servers=["varp"])
+        for method, beside in ROWS.items():
+            assert found[method]["models"] == pytest.approx(beside + travelling(found[method]), abs=0.1)
+            assert found[method]["models"] < beside + 1.3 * 2 * 0.4 * (cohort * 8) ** 0.5
+        gram = cohort**2 / 199_210
+        assert found["fedfv"]["models"] == pytest.approx(cohort / 8 + 12 + gram, abs=0.1)
+
+
+@pytest.mark.slow
+def test_state_of_a_device_falls_with_devices(tmp_path):
+    """1,024 rows of clients, or 256 x 11 of places, beside one model and, of VARP, two."""
+    found = {
+        d: counted(tmp_path, ["ditto", "fedfv"], devices=d, cohort=256, clients=1024, servers=["varp"])
+        for d in (8, 64, 256)
+    }
+    model = 199_210 * 4 / 2**20
+    for devices, rows in found.items():
+        assert rows["ditto"]["state"] == pytest.approx((1 + 1024 / devices) * model, rel=0.02)
+        assert rows["fedavg, varp"]["state"] == pytest.approx((2 + 1024 / devices) * model, rel=0.02)
+        assert rows["fedfv"]["state"] == pytest.approx((1 + 256 * 11 / devices) * model, rel=0.02)

@@ -158,7 +158,12 @@ def test_axes_other_than_one_zero_or_none_an_argument_are_refused(name, in_axes)
 
 
 @pytest.mark.parametrize("backend", ["gpu", "cuda", "tpu"])
-def test_accelerators_take_vmap(backend):
+def test_accelerators_take_vmap(backend, monkeypatch):
+    over = []
+    monkeypatch.setattr(maps, "sharded", lambda mesh, inner: over.append((mesh.devices.size, inner)))
+    maps.auto(backend)
+    assert over == [(2, jax.vmap)]
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
     assert maps.auto(backend) is jax.vmap
 
 
@@ -171,10 +176,20 @@ def test_cpus_take_a_shard_a_device(monkeypatch):
 
 def test_on_an_accelerator_maps_suit_the_model(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
     assert maps.choose("auto", "auto", 4) == ("vmap", "vmap")
     for suits in ("map", "chunked(5)"):
         assert maps.choose("auto", "auto", 4, suits) == (suits, "map")
     assert maps.choose("vmap", "auto", 4, "map") == ("vmap", "map")
+
+
+def test_several_accelerators_share_the_runs_that_fill_them_or_else_the_clients(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert maps.choose("auto", "auto", 4) == ("vmap", "sharded(vmap)")
+    assert maps.choose("auto", "auto", 4, "chunked(5)") == ("chunked(5)", "sharded")
+    for suits, sharded in (("vmap", "sharded(vmap)"), ("map", "sharded"), ("chunked(5)", "sharded(chunked(5))")):
+        assert maps.choose("auto", "auto", 1, suits) == (sharded, "vmap" if suits == "vmap" else "map")
+    assert maps.choose("vmap", "map", 1, "map") == ("vmap", "map")
 
 
 def test_maps_are_chosen_by_what_fills_the_cores():
@@ -187,13 +202,13 @@ def test_maps_are_chosen_by_what_fills_the_cores():
         maps.choose("sharded", "sharded(vmap)", 2)
 
 
-@pytest.mark.parametrize("name", ["vmap", "map", "chunked(2)", "sharded", "sharded(vmap)"])
+@pytest.mark.parametrize("name", ["vmap", "map", "chunked(2)", "sharded", "sharded(vmap)", "sharded(chunked(2))"])
 def test_a_map_by_its_name_maps(name):
     rows = jnp.arange(5.0)
     np.testing.assert_array_equal(maps.by_name(name)(lambda x: 2 * x)(rows), 2 * rows)
 
 
-@pytest.mark.parametrize("name", ["fast", "chunked", "chunked(0)", "chunked(-1)", "sharded(map)"])
+@pytest.mark.parametrize("name", ["fast", "chunked", "chunked(0)", "chunked(-1)", "sharded(map)", "sharded(chunked)"])
 def test_a_name_of_no_map_is_told(name):
     with pytest.raises(ValueError, match=r"--client_map=.* is not valid; give auto, vmap, map, chunked\(N\)"):
         maps.by_name(name, "--client_map")

@@ -13,7 +13,7 @@ from fedeba_jax import privacy, tree
 from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.server import SERVERS, Memory, descent, momentum, sgd, variance_reduced, varp
-from fedeba_jax.types import Sizes
+from fedeba_jax.types import ByClient, Sizes
 from fedeba_jax.weights import by_examples, uniform
 from tests.support.marks import slow_but
 from tests.support.problems import COUNTS
@@ -166,9 +166,13 @@ def test_an_optax_optimizer_keeps_its_names(name):
 # FedVARP by hand.
 
 
-def on_one_device(compute, *args):
-    """`Cohort.at_server` of a map without devices."""
-    return compute(*args)
+def with_rows(ids, clients):
+    """What a cohort of these clients does with rows that a server keeps, on one device."""
+    return {
+        "num_clients": clients,
+        "rows": lambda kept: kept.rows[ids],
+        "set_rows": lambda kept, values: ByClient(kept.rows.at[ids].set(values)),
+    }
 
 
 def heard(server, state, ids, deltas, weights=None, local=LOCAL, round_=0):
@@ -177,8 +181,9 @@ def heard(server, state, ids, deltas, weights=None, local=LOCAL, round_=0):
     weights = jnp.full((len(ids),), 1 / len(ids)) if weights is None else jnp.asarray(weights)
     examples = jnp.asarray(COUNTS)[ids]
     cohort = types.SimpleNamespace(
-        id=ids, size=len(ids), round=round_, num_examples=examples, sum=tree.weighted_sum, at_server=on_one_device
-    )
+        id=ids, size=len(ids), round=round_, num_examples=examples, sum=tree.weighted_sum,
+        **with_rows(ids, len(state.memory.last.rows)),
+    )  # fmt: skip
     state, v = server.receive(state, deltas, weights, cohort, local)
     return v, server.descend(state, v)
 
@@ -192,11 +197,11 @@ def four_clients(server=None, y=((1, 0), (0, 1), (2, 2), (0, 0))):
 
 def test_varp_vectors():
     server, state = four_clients()
-    close(state.memory, Memory(jnp.array([[1.0, 0], [0, 1], [2, 2], [0, 0]]), jnp.array([0.75, 0.75])), 1e-6)
+    close(state.memory, Memory(ByClient(jnp.array([[1.0, 0], [0, 1], [2, 2], [0, 0]])), jnp.array([0.75, 0.75])), 1e-6)
     v, later = heard(server, state, [0, 2], [[3, 1], [2, 4]])
     close(v, jnp.array([1.75, 2.25]), 1e-6)
     close(later.params - state.params, v, 1e-6)
-    close(later.memory, Memory(jnp.array([[3.0, 1], [0, 1], [2, 4], [0, 0]]), jnp.array([1.25, 1.5])), 1e-6)
+    close(later.memory, Memory(ByClient(jnp.array([[3.0, 1], [0, 1], [2, 4], [0, 0]])), jnp.array([1.25, 1.5])), 1e-6)
     v, _ = heard(server, state, range(4), [[3, 1], [1, 1], [2, 4], [5, 0]])
     close(v, jnp.array([2.75, 1.5]), 1e-6)
 
@@ -237,7 +242,7 @@ def test_what_is_remembered_is_an_update_at_rate_one():
         server = varp(1.0)
         state = server.init(jnp.zeros(2), Sizes(4, 2, 1, 2))
         _, state = heard(server, state, range(4), [[1, 0], [0, 1], [2, 2], [0, 0]], local=local)
-        close(state.memory.last[2], jnp.array([2.0, 2.0]) / float(local.rate(0)), 1e-5)
+        close(state.memory.last.rows[2], jnp.array([2.0, 2.0]) / float(local.rate(0)), 1e-5)
         v, _ = heard(server, state, [0, 2], scale * np.array([[1, 0], [2, 2]]), local=local, round_=jnp.asarray(1))
         close(v, scale * jnp.array([0.75, 0.75]), 1e-5)
 
@@ -246,7 +251,7 @@ def test_with_local_epochs_an_update_is_remembered_whole():
     """COUNTS 7 and 12 in batches of 4 are 2 and 3 steps, in every round: y is an update of each, whatever its steps."""
     local, server = LocalTraining(None, 0.5, epochs=1, batch_size=4), varp(1.0)
     _, state = heard(server, server.init(jnp.zeros(1), Sizes(4, 2, 1, 1)), [0, 2], [[1.0], [3.0]], local=local)
-    close(state.memory, Memory(jnp.array([[2.0], [0], [6.0], [0]]), jnp.array([2.0])), 1e-6)
+    close(state.memory, Memory(ByClient(jnp.array([[2.0], [0], [6.0], [0]])), jnp.array([2.0])), 1e-6)
     v, _ = heard(server, state, [0, 2], [[1.0], [3.0]], [0.5, 0.5], local=local)
     close(v, jnp.array([1.0]), 1e-6)  # nothing new: the mean of 1, 0, 3, 0
 
@@ -304,7 +309,7 @@ def private_cohort():
     examples = jnp.ones(2, int)
     return types.SimpleNamespace(
         id=jnp.arange(2), size=2, round=0, num_examples=examples, key=jax.random.key(9),
-        sum=tree.weighted_sum, at_server=on_one_device,
+        sum=tree.weighted_sum, **with_rows(jnp.arange(2), 2),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import fedeba_jax
 from fedeba_jax import client_map as maps
+from fedeba_jax import ownership
 from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.server import SERVERS
 from tests.support.for_twins import ROUNDS, as_twin_problem
@@ -142,15 +143,21 @@ def test_the_running_mean_does_not_drift(name):
         assert np.linalg.norm(kept - true) <= 1e-5 * np.linalg.norm(true)
 
 
-def test_devices_exchange_the_rows_of_the_cohort_and_no_others():
-    """Nothing that passes between devices, and nothing that is copied, has a row for each of the 24 clients."""
-    problem, place = tiny(cohort_size=2, counts=COUNTS * 4), maps.replicated(maps.device_mesh())
+def test_devices_exchange_the_rows_that_travel_and_no_others():
+    """Nothing that passes between devices, and nothing that is copied, has a row for each of 24 clients, or of 12."""
+    problem, client_map = tiny(cohort_size=2, counts=COUNTS * 4), maps.sharded(maps.device_mesh())
     algorithm = problem.algorithm("fedavg", server=SERVERS["varp"](learning_rate=1.0))
-    run = functools.partial(trained, algorithm=algorithm, rounds=2, client_map=maps.sharded(maps.device_mesh()))
-    text = jax.jit(lambda: run(problem), out_shardings=place).lower().compile().as_text()
+    state = problem.start(algorithm, jax.random.key(0))
+    place = ownership.placement(client_map, state)
+
+    def run(state):
+        return problem.train(algorithm, jax.random.key(1), state=state, rounds=2, client_map=client_map)[0]
+
+    program = jax.jit(run, donate_argnums=0, in_shardings=(place,), out_shardings=place)
+    text = program.lower(state).compile().as_text()
     exchanged = re.findall(r"= (.*) (?:all-reduce|all-gather|all-to-all|collective-permute|copy)\(", text)
-    assert any("f32[2,5,4]" in shapes for shapes in exchanged), exchanged
-    assert not [shapes for shapes in exchanged if "f32[24," in shapes]
+    assert any("f32[1,5,4]" in shapes for shapes in exchanged), exchanged
+    assert not [shapes for shapes in exchanged if re.search(r"f32\[(24|12),", shapes)]
 
 
 # Laws under a server with a state.

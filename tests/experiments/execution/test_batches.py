@@ -83,16 +83,16 @@ def test_an_estimate_has_memory_and_time(datasets):
 
 
 def test_state_that_does_not_fit_is_told_before_anything_is_compiled(tmp_path, monkeypatch):
-    """10 models of 199,210 numbers on 2 devices, and the global one: 16.7 MiB."""
+    """20 models of 199,210 numbers, divided among 2 devices, and the global one on both: 16.7 MiB."""
     monkeypatch.setattr(devices, "free_memory", lambda: 12 * 2**20)
     with pytest.raises(ValueError) as error:
-        execute(make("ditto", model="mlp"), tmp_path / "run")
+        execute(make("ditto", model="mlp", clients=20), tmp_path / "run")
     assert str(error.value) == (
-        "--algorithm=ditto keeps 0.02 GiB of state (10 clients x 1 runs x 2 copies), and 0.01 GiB are free; "
-        "give --state_dtype=bfloat16 or fewer --clients or --host_devices=1"
+        "--algorithm=ditto keeps 0.02 GiB of state (20 clients x 1 runs x 1 copies), and 0.01 GiB are free; "
+        "give --state_dtype=bfloat16 or fewer --clients"
     )
     assert not (tmp_path / "run").exists()
-    rows = execute(make("ditto", model="mlp", state_dtype="bfloat16"), tmp_path / "run")
+    rows = execute(make("ditto", model="mlp", clients=20, state_dtype="bfloat16"), tmp_path / "run")
     assert "personal" in {row["model"] for row in rows}
     with pytest.raises(ValueError, match=r"4 runs x 2 copies.*fewer runs at once"):
         execute(make("ditto", model="mlp", grid=("lam=0,0.5",), seeds=(0, 1)), tmp_path / "sweep")

@@ -349,7 +349,7 @@ def test_fedfv_keeps_a_window_of_updates():
         state = jax.eval_shape(lambda k, a=algorithm: a.init(k, problem.model.init, problem.sizes), jax.random.key(0))
         kept = [leaf.shape for leaf in jax.tree.leaves(state.server.memory)]
         model = [leaf.shape for leaf in jax.tree.leaves(state.server.params)]
-        assert kept == ([(slots, 4, *shape) for shape in model] + [(slots, 4), (6,)] if slots else [])
+        assert kept == ([(4, slots, *shape) for shape in model] + [(slots, 4), (6,)] if slots else [])
 
 
 # Projections among vectors of FedFV.
