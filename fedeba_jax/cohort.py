@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fedeba_jax import tree
 from fedeba_jax.client_map import everywhere, gram, map_sum, weighted_sum
 from fedeba_jax.traffic import Gate, Traffic
-from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, LocalData, Private
+from fedeba_jax.types import Client, ClientMap, Divided, Federation, Info, Key, LocalData, Private
 
 
 class Judged(NamedTuple):
@@ -36,7 +36,7 @@ class Cohort:
         client_keys: Key,  # [n]
         state: Any,  # [n, ...]
         round: jax.Array,
-        federation: Federation,
+        federation: Federation | Divided,
         client_map: ClientMap,
         model_size: int,
         sampled: jax.Array | None = None,  # [n] of bool; None: all
@@ -44,7 +44,8 @@ class Cohort:
         self.id, self.key, self.state, self.round = id, key, state, round
         self.sampled = jnp.ones(id.shape, bool) if sampled is None else sampled
         self._rows = (id, client_keys, state)
-        self._federation = federation
+        self._known = federation
+        self._federation = federation.parts if isinstance(federation, Divided) else federation
         self._map = client_map
         self._traffic = Traffic(model_size)
 
@@ -55,7 +56,7 @@ class Cohort:
     @property
     def num_examples(self) -> jax.Array:
         """N_i of the cohort's clients, [n]: known to the server from enrolment."""
-        return self._federation.num_examples[self._federation.place(self.id)]
+        return self._known.num_examples[self._known.place(self.id)]
 
     @property
     def traffic(self) -> Info:

@@ -12,7 +12,19 @@ from fedeba_jax.cohort import Cohort
 from fedeba_jax.evaluate import all_finite, score
 from fedeba_jax.hyperparameters import is_whole
 from fedeba_jax.sampling import Sampler, uniform
-from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, HeldOut, Info, InitParams, Key, Sizes, State
+from fedeba_jax.types import (
+    Algorithm,
+    Apply,
+    ClientMap,
+    Divided,
+    Federation,
+    HeldOut,
+    Info,
+    InitParams,
+    Key,
+    Sizes,
+    State,
+)
 
 INIT = 2**32 - 1
 """Folded into a run's key for x_0; its rounds fold in 0, 1, ..."""
@@ -64,6 +76,11 @@ def cohorts(key: Key, first_round: jax.Array | int, rounds: int, sizes: Sizes, s
     return jax.lax.map(cohort, first_round + jnp.arange(rounds))
 
 
+def asked(algorithm: Algorithm, sampled: jax.Array, sizes: Sizes) -> jax.Array:
+    """Who is asked in a round in which these are sampled, in the order in which the client map gets them."""
+    return jnp.arange(sizes.num_clients) if algorithm.everyone else sampled
+
+
 def participations(key: Key, rounds: int, sizes: Sizes, sample: Sampler = uniform) -> jax.Array:
     """How many of a run's first rounds each client takes part in, [M]."""
     drawn = cohorts(key, 0, rounds, sizes, sample)
@@ -72,7 +89,7 @@ def participations(key: Key, rounds: int, sizes: Sizes, sample: Sampler = unifor
 
 def run_round(
     algorithm: Algorithm,
-    federation: Federation,
+    federation: Federation | Divided,
     state: State,
     key: Key,
     round_: jax.Array,
@@ -91,7 +108,7 @@ def run_round(
     def draw(key: Key, round_: jax.Array) -> tuple[jax.Array, jax.Array, Key, Key]:
         sampling, clients, server = round_keys(key, round_)
         sampled = sample(sampling, round_, sizes)
-        ids = jnp.arange(sizes.num_clients) if algorithm.everyone else sampled
+        ids = asked(algorithm, sampled, sizes)
         return sampled, ids, jax.vmap(jax.random.fold_in, in_axes=(None, 0))(clients, ids), server
 
     sampled, ids, client_keys, server = client_maps.everywhere(client_map, draw)(key, round_)
@@ -112,14 +129,14 @@ def run_round(
     return state, {**info, **cohort.traffic, "cohort": sampled, "finite": finite}
 
 
-def _check_sizes(sizes: Sizes, federation: Federation) -> None:
+def _check_sizes(sizes: Sizes, federation: Federation | Divided) -> None:
     """An error for sizes of another federation: its clients would be sampled here."""
-    num_clients, capacity = federation.rows.shape
-    known = (sizes.num_clients if federation.ids is not None else num_clients, capacity)  # a part has fewer places
-    if (sizes.num_clients, sizes.capacity) != known:
+    num_clients = federation.num_examples.shape[0] if federation.ids is None else sizes.num_clients  # a part has fewer
+    if (sizes.num_clients, sizes.capacity) != (num_clients, federation.capacity):
         raise ValueError(
             f"sizes are those of {sizes.num_clients} clients with up to {sizes.capacity} examples, but the federation "
-            f"has {known[0]} with up to {capacity}; make them by sizes_of(federation, init_params, cohort_size)"
+            f"has {num_clients} with up to {federation.capacity}; make them by sizes_of(federation, init_params, "
+            "cohort_size)"
         )
 
 
@@ -141,7 +158,7 @@ def is_finite(algorithm: Algorithm, state: State) -> jax.Array:
 
 def run_rounds(
     algorithm: Algorithm,
-    federation: Federation,
+    federation: Federation | Divided,
     state: State,
     key: Key,
     first_round: jax.Array | int,
@@ -161,7 +178,7 @@ def run_rounds(
 
 def simulate(
     algorithm: Algorithm,
-    federation: Federation,
+    federation: Federation | Divided,
     init_params: InitParams,
     key: Key,
     *,
