@@ -42,7 +42,7 @@ def join(address: str | None = None, number: int | None = None, count: int | Non
     if not chatty:
         _keep_stderr()
     try:
-        with _quiet(1):
+        with quiet(1):
             jax.distributed.initialize(
                 address, count, number, initialization_timeout=START, heartbeat_timeout_seconds=PATIENCE
             )
@@ -89,7 +89,7 @@ def _keep_stderr() -> None:
 
 
 @contextlib.contextmanager
-def _quiet(descriptor: int) -> Iterator[None]:
+def quiet(descriptor: int) -> Iterator[None]:
     """What is written to this descriptor, by whatever library, goes nowhere."""
     sys.stdout.flush()
     kept, nowhere = os.dup(descriptor), os.open(os.devnull, os.O_WRONLY)

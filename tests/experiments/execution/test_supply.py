@@ -73,7 +73,7 @@ def test_on_the_host_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path):
 
 
 def group(runs, budget):
-    (made,) = groups(runs, set(), {"fashion_mnist_mini": load("fashion_mnist_mini")}, How(data_budget=budget))
+    (made,) = groups(runs, set(), {"fashion_mnist_mini": load("fashion_mnist_mini")}, How(data_budget=budget), {})
     return made
 
 
