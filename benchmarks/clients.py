@@ -42,7 +42,6 @@ common_flags.declare("distributed", "coordinator_address", "process_id", "num_pr
 
 EXAMPLES, FEATURES, CLASSES = 30, 20, 10
 SEED = 0
-LAST = 3  # seconds after which the first of several processes ends: XLA aborts those that outlive it
 
 
 class Simulation:
@@ -153,6 +152,7 @@ def main() -> None:
         rows.append({"place": place, "clients": clients, "seconds": median, "over_first": found._asdict()})
     peaks = of_processes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     anonymous = of_processes(max(simulation.anonymous for simulation in simulations.values()))
+    processes.finish()
     shown = [
         [name, f"{row['seconds'] * 1e3:.2f}", f"{1 / row['seconds']:.1f}", str(measure.Ratio(**row["over_first"]))]
         for name, row in zip(named, rows, strict=True)
@@ -160,9 +160,7 @@ def main() -> None:
     print(measure.table(["fedavg, logistic", "ms a round", "rounds/s", f"rounds/s over {first}"], shown))
     in_all, own = (", ".join(f"{each / 2**30:.2f}" for each in found) for found in (peaks, anonymous))
     print(f"peak memory of each process: {in_all} GiB; without pages of files, after runs from the host: {own} GiB")
-    if processes.is_first():
-        measure.write(FLAGS.out, "clients", rows, ratios, peak_bytes=peaks, anonymous_bytes=anonymous)
-        time.sleep(LAST if jax.process_count() > 1 else 0)
+    measure.write(FLAGS.out, "clients", rows, ratios, peak_bytes=peaks, anonymous_bytes=anonymous)
 
 
 if __name__ == "__main__":
