@@ -138,7 +138,8 @@ def test_what_slurm_tells_its_tasks_is_enough(tmp_path, monkeypatch):
     for number in (0, 1):
         for name, value in (told | {"PROCID": number, "LOCALID": number}).items():
             monkeypatch.setenv(f"SLURM_{name}", str(value))
-        both.append(start("experiments.train", *flags, "--distributed", "--host_devices=1", f"--out={tmp_path / 'out'}"))
+        command = [*flags, "--distributed", "--host_devices=1", f"--out={tmp_path / 'out'}"]
+        both.append(start("experiments.train", *command))
     for process in both:
         _, stderr = process.communicate(timeout=300)
         assert (process.returncode, stderr) == (0, "")
