@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from fedeba_jax import tree
-from fedeba_jax.types import ClientMap
+from fedeba_jax.types import ClientMap, PerDevice
 
 AXIS = "clients"
 NAMES = "auto, vmap, map, chunked(N), sharded, sharded(vmap) or sharded(chunked(N))"
@@ -67,8 +67,9 @@ def chunked(size: int) -> ClientMap:
 def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
     """Rows split over the devices of a one-axis mesh, `inner` over the rows of each.
 
-    Results stay where they were made, but for single numbers (a row's loss), which go to every device at once: the
-    compiler would divide what is computed from them among the devices, and let them wait for each other in each sum.
+    A shared argument may be `PerDevice`: each device has its own part of it. Results stay where they were made, but for
+    single numbers (a row's loss), which go to every device at once: the compiler would divide what is computed from
+    them among the devices, and let them wait for each other in each sum.
     """
     devices = mesh.devices.size
     axis = mesh.axis_names[0]
@@ -80,8 +81,14 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
             axes = _axes(in_axes, args)
             count = _length(axes, args)
             args = _pad(axes, args, math.ceil(count / devices) * devices)
-            specs = tuple(WHOLE if a is None else split for a in axes)
-            replies = on_each(mesh, inner(function, in_axes=axes), specs, split)(*args)
+            divided = tuple(isinstance(arg, PerDevice) for arg in args)
+            specs = tuple(split if a == 0 or d else WHOLE for a, d in zip(axes, divided, strict=True))
+
+            def on_device(*args: Any) -> Any:
+                own = (tree.rows(arg.parts, 0) if d else arg for arg, d in zip(args, divided, strict=True))
+                return inner(function, in_axes=axes)(*own)
+
+            replies = on_each(mesh, on_device, specs, split)(*args)
             replies = jax.tree.map(lambda leaf: to_all(leaf) if leaf.ndim == 1 else leaf, replies)
             return jax.tree.map(lambda leaf: leaf[:count], replies)
 
@@ -94,6 +101,12 @@ def sharded(mesh: Mesh, inner: ClientMap = mapped) -> ClientMap:
 def mesh_of(client_map: ClientMap) -> Mesh | None:
     """The devices that a map divides rows among; None: it does not."""
     return getattr(client_map, "mesh", None)
+
+
+def shares(rows: np.ndarray, devices: int) -> np.ndarray:
+    """Which of the rows [n, ...] each device of a sharded map gets, [devices, rows of one, ...]."""
+    each = math.ceil(len(rows) / devices)
+    return rows[np.minimum(np.arange(each * devices), len(rows) - 1)].reshape(devices, each, *rows.shape[1:])
 
 
 def in_turn(client_map: ClientMap) -> ClientMap:
@@ -207,6 +220,26 @@ def place(values: Any, where: Any) -> Any:
         return jax.make_array_from_callback(whole.shape, where, lambda index: whole[index])
 
     return jax.tree.map(put, values)
+
+
+def place_parts(make: Callable[[int], Any], mesh: Mesh, axis: int = 0) -> Any:
+    """make(i) on the i-th device of the mesh, stacked over a new axis that is split over the devices.
+
+    Every process makes the parts of its own devices alone.
+    """
+    where = NamedSharding(mesh, PartitionSpec(*[None] * axis, mesh.axis_names[0]))
+    numbers = {device: number for number, device in enumerate(mesh.devices.flat)}
+    parts = [make(numbers[device]) for device in mesh.local_devices]
+
+    def stack(*leaves: np.ndarray) -> jax.Array:
+        shape = (*leaves[0].shape[:axis], len(numbers), *leaves[0].shape[axis:])
+        placed = [
+            jax.device_put(np.expand_dims(leaf, axis), device)
+            for leaf, device in zip(leaves, mesh.local_devices, strict=True)
+        ]
+        return jax.make_array_from_single_device_arrays(shape, where, placed)
+
+    return jax.tree.map(stack, *parts)
 
 
 def auto(backend: str | None = None) -> ClientMap:

@@ -15,7 +15,7 @@ from fedeba_jax import ownership, tree
 from fedeba_jax.client_map import everywhere, gram, map_sum, weighted_sum
 from fedeba_jax.ownership import Seats
 from fedeba_jax.traffic import Gate, Traffic
-from fedeba_jax.types import ByClient, ByPlace, Client, ClientMap, Federation, Info, Key, LocalData, Private
+from fedeba_jax.types import ByClient, ByPlace, Client, ClientMap, Divided, Federation, Info, Key, LocalData, Private
 
 
 class Judged(NamedTuple):
@@ -37,7 +37,7 @@ class Cohort:
         client_keys: Key,  # [n]
         state: Any,  # [n, ...]
         round: jax.Array,
-        federation: Federation,
+        federation: Federation | Divided,
         client_map: ClientMap,
         num_clients: int,
         model_size: int,
@@ -48,7 +48,8 @@ class Cohort:
         self._rows = (self.id, client_keys, state)
         self._seats = seats
         self.num_clients = num_clients
-        self._federation = federation
+        self._known = federation
+        self._federation = federation.parts if isinstance(federation, Divided) else federation
         self._map = client_map
         self._traffic = Traffic(model_size)
 
@@ -59,7 +60,7 @@ class Cohort:
     @property
     def num_examples(self) -> jax.Array:
         """N_i of the cohort's clients, [n]: known to the server from enrolment."""
-        return self._federation.num_examples[self._federation.place(self.id)]
+        return self._known.num_examples[self._known.place(self.id)]
 
     @property
     def traffic(self) -> Info:

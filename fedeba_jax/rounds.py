@@ -13,7 +13,19 @@ from fedeba_jax.evaluate import all_finite, score
 from fedeba_jax.hyperparameters import is_whole
 from fedeba_jax.ownership import Seats
 from fedeba_jax.sampling import Sampler, uniform
-from fedeba_jax.types import Algorithm, Apply, ClientMap, Federation, HeldOut, Info, InitParams, Key, Sizes, State
+from fedeba_jax.types import (
+    Algorithm,
+    Apply,
+    ClientMap,
+    Divided,
+    Federation,
+    HeldOut,
+    Info,
+    InitParams,
+    Key,
+    Sizes,
+    State,
+)
 
 INIT = 2**32 - 1
 """Folded into a run's key for x_0; its rounds fold in 0, 1, ..."""
@@ -82,7 +94,7 @@ def participations(key: Key, rounds: int, sizes: Sizes, sample: Sampler = unifor
 
 def run_round(
     algorithm: Algorithm,
-    federation: Federation,
+    federation: Federation | Divided,
     state: State,
     key: Key,
     round_: jax.Array,
@@ -104,7 +116,7 @@ def run_round(
 
 def _round(
     algorithm: Algorithm,
-    federation: Federation,
+    federation: Federation | Divided,
     state: State,
     key: Key,
     round_: jax.Array,
@@ -142,14 +154,14 @@ def _round(
     return state, {**info, **cohort.traffic, "cohort": sampled, "finite": finite}
 
 
-def _check_sizes(sizes: Sizes, federation: Federation) -> None:
+def _check_sizes(sizes: Sizes, federation: Federation | Divided) -> None:
     """An error for sizes of another federation: its clients would be sampled here."""
-    num_clients, capacity = federation.rows.shape
-    known = (sizes.num_clients if federation.ids is not None else num_clients, capacity)  # a part has fewer places
-    if (sizes.num_clients, sizes.capacity) != known:
+    num_clients = federation.num_examples.shape[0] if federation.ids is None else sizes.num_clients  # a part has fewer
+    if (sizes.num_clients, sizes.capacity) != (num_clients, federation.capacity):
         raise ValueError(
             f"sizes are those of {sizes.num_clients} clients with up to {sizes.capacity} examples, but the federation "
-            f"has {known[0]} with up to {capacity}; make them by sizes_of(federation, init_params, cohort_size)"
+            f"has {num_clients} with up to {federation.capacity}; make them by sizes_of(federation, init_params, "
+            "cohort_size)"
         )
 
 
@@ -171,7 +183,7 @@ def is_finite(algorithm: Algorithm, state: State) -> jax.Array:
 
 def run_rounds(
     algorithm: Algorithm,
-    federation: Federation,
+    federation: Federation | Divided,
     state: State,
     key: Key,
     first_round: jax.Array | int,
@@ -194,7 +206,7 @@ def run_rounds(
 
 def simulate(
     algorithm: Algorithm,
-    federation: Federation,
+    federation: Federation | Divided,
     init_params: InitParams,
     key: Key,
     *,

@@ -77,9 +77,35 @@ class Federation(NamedTuple):
     num_examples: jax.Array  # [M] int32
     ids: jax.Array | None = None  # [M] the clients, ascending, if these are not all; others may not be asked
 
+    @property
+    def capacity(self) -> int:
+        return self.rows.shape[1]
+
     def place(self, id_: jax.Array) -> jax.Array:
         """Where client `id_` stands in `rows` and `num_examples`."""
         return id_ if self.ids is None else jnp.searchsorted(self.ids, id_)
+
+
+class PerDevice(NamedTuple):
+    """What each device of a sharded client map has for itself: every leaf is [devices, ...], split over them."""
+
+    parts: Any
+
+
+class Divided(NamedTuple):
+    """A federation in parts: each device of a sharded client map has the clients that it will be given, no others."""
+
+    parts: PerDevice  # of a `Federation` for each device
+    num_examples: jax.Array  # [m] int32, of all of them: the server knows
+    ids: jax.Array  # [m] ascending
+
+    @property
+    def capacity(self) -> int:
+        return self.parts.parts.rows.shape[-1]
+
+    def place(self, id_: jax.Array) -> jax.Array:
+        """Where client `id_` stands in `num_examples`."""
+        return jnp.searchsorted(self.ids, id_)
 
 
 class HeldOut(NamedTuple):

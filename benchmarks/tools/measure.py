@@ -17,7 +17,7 @@ from absl import flags
 
 from benchmarks.tools.work import IMAGES, Work
 from benchmarks.tools.worker import PAUSE, PEERS
-from experiments.execution import folder
+from experiments.execution import folder, processes
 from fedeba_jax import ALGORITHMS
 
 FLAGS = flags.FLAGS
@@ -154,6 +154,7 @@ def table(headings: list[str], rows: list[list[str]]) -> str:
 
 
 def _units(run: Callable[[int], float]) -> int:
-    """How many units fill a measurement; also warms up."""
+    """How many units fill a measurement; also warms up. Several processes need the same number."""
     run(1)
-    return max(1, round(FLAGS.seconds / run(1)))
+    units = max(1, round(FLAGS.seconds / run(1)))
+    return int(processes.agreed(lambda: units))

@@ -21,9 +21,14 @@ _NAMES = (  # names that are no words of their own, and clients where it is one
 )
 
 
-def opened(runs: Sequence[Run], data_dir: str | None) -> tuple[list[Run], dict[str, Dataset]]:
-    """The runs as their data has them, and the data sets by the texts that name them."""
-    found = {text: datasets.load(text, data_dir) for text in {run.task.dataset: None for run in runs}}
+def opened(
+    runs: Sequence[Run], data_dir: str | None, known: dict[str, Dataset] | None = None
+) -> tuple[list[Run], dict[str, Dataset]]:
+    """The runs as their data has them, and the data sets by the texts that name them; those that are known grow."""
+    known = {} if known is None else known
+    found = {}
+    for text in {run.task.dataset: None for run in runs}:
+        found[text] = known[text] = known[text] if text in known else datasets.load(text, data_dir)
     each = [settled(run, found[run.task.dataset]) for run in runs]
     return list({run.id: run for run in each}.values()), found
 

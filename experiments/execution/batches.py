@@ -1,5 +1,7 @@
 """Runs that share a compilation: their data, their program, and the batches in which they are run."""
 
+import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -32,21 +34,29 @@ class How(NamedTuple):
     data_budget: float | None = None  # bytes of examples that may lie on the devices; None: chosen
 
 
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """What a call of the runner has made that the next one in the same process may use."""
+
+    datasets: dict[str, Dataset] = dataclasses.field(default_factory=dict)  # by the texts that name them
+    programs: dict[Any, Any] = dataclasses.field(default_factory=dict)  # compiled, by all that they depend on
+
+
 class Group:
     """Runs of one compilation: one program, batches of equal size.
 
     Shapes and batches follow from all runs, finished or not, so that resumed runs go through the same programs.
     """
 
-    def __init__(self, runs: list[Run], missing: list[Run], dataset: Dataset, how: How) -> None:
-        self.missing = missing
+    def __init__(self, runs: list[Run], missing: list[Run], dataset: Dataset, how: How, programs: dict) -> None:
+        self.missing, self._programs = missing, programs
         first = runs[0]
         self.task = first.task
         dealing = first.dealing
         with naming_flags():
             self.splits = {run.seeds.data: dealing.split(dataset, run.seeds.data) for run in runs}
         self.pools = dealing.pools(dataset)
-        model = make_model(self.task.model, dataset.name, dataset.x_train.shape[1:], dataset.num_classes)
+        model = _model(self.task.model, dataset.name, dataset.x_train.shape[1:], dataset.num_classes)
         capacity = max(int(split.train.counts.max()) for split in self.splits.values())
         sizes = sizes_from(model.init, self.task.clients, self.task.cohort_size, capacity)
 
@@ -54,8 +64,6 @@ class Group:
             chosen = maps.choose(how.client_map, how.run_map, batch_runs, accelerator_map(self.task.model))
             self.batch_runs = batch_runs
             self.program = Program(first.parts[1], model, sizes, *chosen, first.state_dtype)
-            self._compiled: dict[int, Any] = {}
-            self._init: Any = None
 
         def memory_of(batch_runs: int) -> int:
             set_batch(batch_runs)
@@ -122,21 +130,27 @@ class Group:
 
     def start(self, runs: Any) -> Any:
         """The states before the first round."""
-        self._init = self._init or self.program.init()
-        return self._init(runs)
+        if self.program not in self._programs:
+            self._programs[self.program] = self.program.init()
+        return self._programs[self.program](runs)
 
     def chunk_after(self, done: int) -> int:
         """How many rounds the chunk after so many has; 0 after the last."""
         return min(self.task.eval_every, self.task.rounds - done)
 
-    def is_compiled(self, rounds: int) -> bool:
-        return rounds in self._compiled
+    def is_compiled(self, rounds: int, *arguments: Any) -> bool:
+        return self._key(rounds, arguments) in self._programs
 
     def chunk(self, rounds: int, *arguments: Any) -> Any:
         """The compiled chunk of so many rounds; compiled at its first call."""
-        if rounds not in self._compiled:
-            self._compiled[rounds] = self.program.chunk(rounds).lower(*arguments).compile()
-        return self._compiled[rounds]
+        key = self._key(rounds, arguments)
+        if key not in self._programs:
+            self._programs[key] = self.program.chunk(rounds).lower(*arguments).compile()
+        return self._programs[key]
+
+    def _key(self, rounds: int, arguments: Any) -> Any:
+        leaves, structure = jax.tree.flatten(arguments)
+        return self.program, rounds, structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
     def memory(self, rounds: int | None = None) -> int:
         """Bytes of the program of so many rounds (None: a chunk), arguments included, by XLA's own account."""
@@ -147,10 +161,17 @@ class Group:
         return analysis.temp_size_in_bytes + analysis.argument_size_in_bytes + analysis.output_size_in_bytes
 
 
-def groups(runs: Sequence[Run], done: set[str], datasets: dict[str, Dataset], how: How) -> list[Group]:
-    """What is left to run, by compilation."""
+def groups(
+    runs: Sequence[Run], done: set[str], datasets: dict[str, Dataset], how: How, programs: dict[Any, Any]
+) -> list[Group]:
+    """What is left to run, by compilation; programs that are there already are not compiled again."""
     members = [(group, [run for run in group if run.id not in done]) for group in grouped(runs)]
-    return [Group(group, missing, datasets[group[0].task.dataset], how) for group, missing in members if missing]
+    return [
+        Group(group, missing, datasets[group[0].task.dataset], how, programs) for group, missing in members if missing
+    ]
+
+
+_model = functools.cache(make_model)  # one function for one network: programs are found again by it
 
 
 def batch_size(runs: int, device_count: int) -> int:
@@ -178,8 +199,8 @@ def estimate(group: Group) -> str:
     runs, supply = group.placed(group.missing[: group.batch_runs])
     state = group.start(runs)
     begun = time.perf_counter()
-    data = supply.feed(0, rounds)
-    state, *_ = jax.block_until_ready(group.chunk(rounds)(runs, state, round_number(0), data))
+    arguments = (runs, state, round_number(0), supply.feed(0, rounds))
+    state, *_ = jax.block_until_ready(group.chunk(rounds, *arguments)(*arguments))
     jax.block_until_ready(supply.score(runs, state))
     seconds = time.perf_counter() - begun
     total = seconds * group.task.rounds / rounds * len(group.batches())

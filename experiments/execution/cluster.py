@@ -5,9 +5,12 @@ a checkpoint of its own: a task whose worker or node died is resumed from there,
 disk that both see. Finished parts are merged in the order of the plan, so the table has the bytes of the plain sweep's.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
+import socket
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,14 +19,16 @@ from typing import Any, NamedTuple
 
 from experiments.command.opening import opened
 from experiments.command.runs import Run
-from experiments.execution import devices, folder, recovery, runner
-from experiments.execution.batches import How
+from experiments.execution import devices, folder, processes, recovery, runner
+from experiments.execution.batches import How, Kept
 from experiments.execution.recovery import Stopped
 from experiments.execution.runner import Chunk, Tell
 
 RETRIES = 5  # of a task whose worker died; an error of the task itself is not tried again
 POLL = 0.5  # seconds between two looks at the parts
 LOCKED = 60.0  # seconds that a part may still be held by a worker that is about to die
+ANSWER = 5.0  # seconds in which a machine must answer
+JOIN = 60.0  # seconds in which a cluster must be joined; Ray itself would try for a quarter of an hour
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_DEDUP_LOGS": "0"}
 
 
@@ -57,6 +62,7 @@ def execute(
 ) -> None:
     """Run what is missing of these runs over a cluster; the arguments are those of `runner.execute`."""
     ray = _ray()
+    _check_address(resources.address)
     with runner.owned(out):
         runs, datasets = opened(asked, data_dir)
         done, stopped = runner.found(out, runs, datasets, only_these=False, overwrite=overwrite)
@@ -118,7 +124,7 @@ def _task(asked: list[Run], out: str, how: How, options: dict[str, Any], resourc
     begun = time.monotonic()
     while True:
         try:
-            return runner.execute(asked, Path(out), lambda event: None, how=how, **options)
+            return runner.execute(asked, Path(out), lambda event: None, how=how, kept=_kept(), **options)
         except ValueError as error:
             if "another process is writing" not in str(error) or time.monotonic() - begun > LOCKED:
                 raise
@@ -129,6 +135,12 @@ def _task(asked: list[Run], out: str, how: How, options: dict[str, Any], resourc
 def _set_up(resources: Resources) -> None:
     """The devices of a worker, before its first task."""
     devices.set_up(host_devices=resources.cpus, cache=resources.cache)
+
+
+@functools.cache
+def _kept() -> Kept:
+    """What the tasks of a worker share, so that one after the other costs what batches of a plain sweep do."""
+    return Kept()
 
 
 def _part(out: Path, asked: list[Run], runs: list[Run]) -> Part:
@@ -186,6 +198,41 @@ def _ray() -> Any:
     return ray
 
 
+def _check_address(address: str) -> None:
+    """An error if nobody listens at an address HOST:PORT."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return  # Ray knows other forms, "auto" among them
+    try:
+        socket.create_connection((host, int(port)), ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, str(error)) from None
+
+
+def _no_cluster(address: str, reason: str) -> ValueError:
+    return ValueError(f"--ray_address={address}: no cluster there ({reason}); start one there, or check the address")
+
+
+@contextlib.contextmanager
+def _patient(address: str) -> Iterator[None]:
+    """Time to join a cluster; then this process ends with a line: what hangs in Ray cannot be interrupted."""
+    stderr = os.dup(2)
+
+    def end() -> None:
+        os.write(stderr, f"error: {_no_cluster(address, f'no answer within {JOIN:.0f} s')}\n".encode())
+        os._exit(2)
+
+    timer = threading.Timer(JOIN, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        with processes.quiet(2):
+            yield
+    finally:
+        timer.cancel()
+        os.close(stderr)
+
+
 def _connect(ray: Any, resources: Resources) -> None:
     known = {name: os.environ[name] for name in ("XLA_FLAGS", "JAX_PLATFORMS", "GIT_DIR") if name in os.environ}
     environment = {"env_vars": known | {"PYTHONPATH": str(Path(__file__).parents[2])}}
@@ -194,10 +241,10 @@ def _connect(ray: Any, resources: Resources) -> None:
         ray.init(include_dashboard=False, **common)
         return
     try:
-        ray.init(resources.address, **common)
+        with _patient(resources.address):
+            ray.init(resources.address, **common)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(f"--ray_address={resources.address}: no cluster there ({reason}); check it") from None
+        raise _no_cluster(resources.address, str(error).strip().splitlines()[0]) from None
 
 
 def _result(ray: Any, reference: Any) -> None:

@@ -258,11 +258,16 @@ def environment() -> dict[str, Any]:
     """Versions, commit and devices."""
     return {
         "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "packages": packages(),
         "commit": _commit(),
         "backend": jax.default_backend(),
         "devices": [device.device_kind for device in jax.devices()],
     }
+
+
+def packages() -> dict[str, str]:
+    """The versions of what results depend on."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 def _commit() -> str | None:

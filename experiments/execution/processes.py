@@ -25,8 +25,10 @@ from fedeba_jax.client_map import replicated
 PATIENCE = 15  # seconds without a sign of life after which a process counts as dead: a busy machine takes its time
 START = 120  # seconds in which all must have come
 BROKEN = ("Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "coordination service")  # how XLA tells of a lost process
+GONE = (multihost_utils.ProcessFailureError, jax.errors.JaxRuntimeError)
 
 _guardian: subprocess.Popen[bytes] | None = None
+_ending = threading.Event()  # what the processes did together is done, or this one is told to end
 
 
 def join(address: str | None = None, number: int | None = None, count: int | None = None, *, chatty: bool) -> None:
@@ -43,7 +45,7 @@ def join(address: str | None = None, number: int | None = None, count: int | Non
     if not chatty:
         _keep_stderr()
     try:
-        with _quiet(1):
+        with quiet(1):
             jax.distributed.initialize(
                 address, count, number, initialization_timeout=START, heartbeat_timeout_seconds=PATIENCE
             )
@@ -57,15 +59,31 @@ def join(address: str | None = None, number: int | None = None, count: int | Non
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if jax.process_count() > 1:
         _guard()
-        ending = threading.Event()
         atexit.register(leave)
-        atexit.register(ending.set)  # before JAX leaves the others
-        threading.Thread(target=_watch, args=(ending,), daemon=True).start()
+        atexit.register(_ending.set)  # before JAX leaves the others
+        threading.Thread(target=_watch, daemon=True).start()
 
 
 def is_first() -> bool:
     """Whether this process has the folder."""
     return jax.process_index() == 0
+
+
+def finish() -> None:
+    """What the processes do together is done: the first goes on alone, when the others have ended.
+
+    XLA aborts a process that outlives the first one; and those that leave in order did not die.
+    """
+    if jax.process_count() == 1:
+        return
+    multihost_utils.sync_global_devices("all are done")
+    _ending.set()
+    if not is_first():
+        sys.exit()
+    alone = False
+    while not alone:  # a call waits for each of the others to ask as well, or to be gone
+        with contextlib.suppress(*GONE), multihost_utils.live_devices(jax.devices()) as live:
+            alone = len(live) == jax.local_device_count()
 
 
 def leave() -> None:
@@ -90,7 +108,7 @@ def _keep_stderr() -> None:
 
 
 @contextlib.contextmanager
-def _quiet(descriptor: int) -> Iterator[None]:
+def quiet(descriptor: int) -> Iterator[None]:
     """What is written to this descriptor, by whatever library, goes nowhere."""
     sys.stdout.flush()
     kept, nowhere = os.dup(descriptor), os.open(os.devnull, os.O_WRONLY)
@@ -115,15 +133,15 @@ def sharing_fate() -> Iterator[None]:
         raise
 
 
-def _watch(ending: threading.Event) -> None:
+def _watch() -> None:
     """End this process when another one has died: its part of every round is gone."""
-    while not ending.wait(1):
+    while not _ending.wait(1):
         try:
             with multihost_utils.live_devices(jax.devices()) as live:
                 lost = len(live) < jax.device_count()
-        except (multihost_utils.ProcessFailureError, jax.errors.JaxRuntimeError):
+        except GONE:
             lost = True
-        if lost and not ending.is_set():
+        if lost and not _ending.is_set():
             os._exit(1)
 
 

@@ -22,7 +22,7 @@ from fedeba_jax import evaluate, ownership, tree
 from fedeba_jax.data.dealing import assemble
 from fedeba_jax.evaluate import Judgement, Scores
 from fedeba_jax.hyperparameters import collaborators, is_whole
-from fedeba_jax.types import Algorithm, Federation, Info, Model, Sizes, State
+from fedeba_jax.types import Algorithm, Federation, Info, Model, PerDevice, Sizes, State
 
 REMARKABLE = 100_000
 """Programs with a number so large in them are traced before anything is compiled, to see what memory they take."""
@@ -40,7 +40,7 @@ class Runs(NamedTuple):
 class Data(NamedTuple):
     """The examples of a batch of runs (`supply`)."""
 
-    own: Any  # [R, ...] what each run has: the tables of who holds what, or a federation of the clients that are asked
+    own: Any  # [R, ...] what each run has: the tables of who holds what, or the clients that are asked
     shared: Any  # the examples that such tables are of; () otherwise
 
 
@@ -140,8 +140,8 @@ class Program:
         """(runs, state, federations) -> what each model makes of every example, {model: [R, E]}."""
         client_map, run_map = maps.by_name(self.client_map), maps.by_name(self.run_map)
 
-        def one(run: Runs, state: State, held: Federation) -> dict[str, Judgement]:
-            every = jnp.arange(held.y.shape[0])
+        def one(run: Runs, state: State, given: Federation | PerDevice) -> dict[str, Judgement]:
+            held, every = as_mapped(given)
             models = self.algorithm(run).models(ownership.of_clients(state, self.sizes.num_clients))
             return {
                 name: evaluate.judge(self.model.apply, params, held, every, client_map=client_map, block=block)
@@ -154,7 +154,8 @@ class Program:
         """(runs, state, federations) -> scores of their clients' own predictions, [R, clients]; None without any."""
         client_map, run_map = maps.by_name(self.client_map), maps.by_name(self.run_map)
 
-        def one(run: Runs, state: State, held: Federation) -> Scores | None:
+        def one(run: Runs, state: State, given: Federation | PerDevice) -> Scores | None:
+            held, _ = as_mapped(given)
             personalize = self.algorithm(run).personalize
             if personalize is None or held.ids is None:
                 return None
@@ -219,6 +220,16 @@ class Program:
                 f"{large}: one array of the program takes {needed / 2**30:.2f} GiB, and {free / 2**30:.2f} GiB are "
                 "free; give a smaller number"
             )
+
+
+def as_mapped(held: Federation | PerDevice) -> tuple[Federation, jax.Array]:
+    """A federation as evaluations map over it, and all of its examples; of parts, the examples stay where they are."""
+    if not isinstance(held, PerDevice):
+        return held, jnp.arange(held.y.shape[0])
+    x, y, *tables = held.parts
+    examples: list[Any] = [PerDevice(x), PerDevice(y)]
+    joined = jax.tree.map(lambda table: table.reshape(-1, *table.shape[2:]), tables)
+    return Federation(*examples, *joined), jnp.tile(jnp.arange(y.shape[1]), y.shape[0])
 
 
 def largest_array(jaxpr: Any) -> int:

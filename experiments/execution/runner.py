@@ -15,7 +15,7 @@ import numpy as np
 from experiments.command.opening import opened
 from experiments.command.runs import Run
 from experiments.execution import folder, processes, recovery, rows
-from experiments.execution.batches import Group, How, groups
+from experiments.execution.batches import Group, How, Kept, groups
 from experiments.execution.program import round_number
 from experiments.execution.recovery import Stopped
 from experiments.privacy import statements
@@ -51,9 +51,15 @@ class Plan(NamedTuple):
 Tell = Callable[[Plan | Chunk], None]
 
 
-def plan(runs: Sequence[Run], datasets: dict[str, Dataset], done: set[str], how: How) -> Plan:
+def plan(
+    runs: Sequence[Run],
+    datasets: dict[str, Dataset],
+    done: set[str],
+    how: How,
+    programs: dict[Any, Any] | None = None,
+) -> Plan:
     """See what is left of opened runs, some of which are done; before any training, errors come from here."""
-    planned = Plan(runs, groups(runs, done, datasets, how), datasets)
+    planned = Plan(runs, groups(runs, done, datasets, how, {} if programs is None else programs), datasets)
     for group in planned.groups:
         for run in group.missing:  # what may not be claimed in the end is an error now
             counts = group.splits[run.seeds.data].train.counts
@@ -77,6 +83,7 @@ def execute(
     only_these: bool = False,
     overwrite: bool = False,
     checkpoint_every: int = 1,
+    kept: Kept | None = None,
 ) -> None:
     """Run what is missing of these runs.
 
@@ -90,17 +97,19 @@ def execute(
       only_these: refuse a folder that holds other runs.
       overwrite: remove the experiment that the folder holds first.
       checkpoint_every: chunks of rounds between checkpoints; there is also one when the process is told to end.
+      kept: what earlier calls have left; this one adds to it.
     """
+    kept = kept or Kept()
     with contextlib.ExitStack() as held:
         processes.agreed(lambda: held.enter_context(owned(out)))
-        runs, datasets = opened(runs, data_dir)
+        runs, datasets = opened(runs, data_dir, kept.datasets)
         processes.check_same(
             settings=str([*(run.id for run in runs), how, log_rounds, only_these, overwrite]),
             data=str([data.md5 for data in datasets.values()]),
-            versions=str(folder.environment()["packages"]),
+            versions=str(folder.packages()),
         )
         done, stopped = found(out, runs, datasets, only_these=only_these, overwrite=overwrite)
-        planned = plan(runs, datasets, done, how)
+        planned = plan(runs, datasets, done, how, kept.programs)
         origins = processes.agreed(lambda: described(out, planned, overwrite))
         batches = [(group, batch) for group in planned.groups for batch in _batches(group, stopped.batch)]
         batches.sort(key=lambda item: _ids(item[1]) != stopped.batch)  # the one that was stopped, first
@@ -194,9 +203,9 @@ def _run_batch(
     try:
         while not over:
             first, rounds = done, group.chunk_after(done)
-            compiles, begun = not group.is_compiled(rounds), time.perf_counter()
-            program = group.chunk(rounds, runs, state, round_number(first), data)
-            running = program(runs, state, round_number(first), data)
+            arguments = (runs, state, round_number(first), data)
+            compiles, begun = not group.is_compiled(rounds, *arguments), time.perf_counter()
+            running = group.chunk(rounds, *arguments)(*arguments)
             if more := group.chunk_after(first + rounds):
                 data = supply.feed(first + rounds, more)  # while the chunk runs
             state, info, scores = jax.block_until_ready(running)

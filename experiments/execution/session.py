@@ -1,6 +1,5 @@
 """What a binary that trains does around the runner: devices as flags say, progress, a word when it is stopped."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,8 +65,7 @@ def run(
         held = "what is done is" if (out / folder.RESULTS).exists() else "nothing was evaluated yet; it belongs"
         same = "the same command, without --overwrite," if FLAGS.overwrite else "the same command"
         raise type(stop)(f"{held} in {out}; {same} resumes it") from None
-    if not processes.is_first():
-        sys.exit()  # the first process shows what there is
+    processes.finish()  # the first one shows what there is
 
 
 def describe(plan: runner.Plan, out: Path, *, in_detail: bool = False, with_cost: bool = False) -> str:

@@ -2,10 +2,11 @@
 
 Both give the same results to the bit. What is on the devices is not moved again; what stays on the host may be as large
 as the disk: a chunk gets the examples of the clients that it will ask, gathered while the chunk before it runs, and
-evaluations pass over the test examples slice by slice.
+evaluations pass over the test examples slice by slice. Where the clients of a round are sharded over devices, each
+device gets the examples of its own clients alone, and each process gathers those of its own devices.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import jax
@@ -15,13 +16,13 @@ import numpy as np
 import fedeba_jax
 from experiments.execution.program import Data, Evaluation, Program, Runs
 from fedeba_jax import client_map as maps
-from fedeba_jax import tree
+from fedeba_jax import ownership, tree
 from fedeba_jax.batching import even_blocks
 from fedeba_jax.data.dealing import Owned, Pool, Pools, Tables
-from fedeba_jax.data.hosting import Stored, most_examples, part
+from fedeba_jax.data.hosting import Stored, enrolled, most_examples, part
 from fedeba_jax.evaluate import BLOCK, Scores, by_client
-from fedeba_jax.rounds import cohorts
-from fedeba_jax.types import Federation, State
+from fedeba_jax.rounds import asked, cohorts
+from fedeba_jax.types import Divided, Federation, Key, PerDevice, State
 
 SLICE = 64  # blocks of test examples at once
 CLIENTS = 256  # clients at once, where each has a prediction of its own
@@ -61,10 +62,18 @@ class Hosted:
     def __init__(self, program: Program, runs: Runs, tables: Tables, pools: Pools, rounds: int) -> None:
         self.tables = tables
         self._program, self._pools = program, pools
-        self._everyone = program.algorithm(tree.rows(runs, 0)).everyone
+        self._mesh = maps.device_mesh() if "sharded" in program.client_map else None
+        self._devices = self._mesh.devices.size if self._mesh else 1  # that share the clients of a round
+        algorithm, sizes = program.algorithm(tree.rows(runs, 0)), program.sizes
+        self._everyone = algorithm.everyone
+        owners = ownership.owners(maps.by_name(program.client_map), program.state_shapes())
+
+        def ask(key: Key) -> jax.Array:
+            drawn = cohorts(key, 0, 1 if self._everyone else rounds, sizes)  # everyone is everyone in each round
+            return jax.lax.map(lambda sampled: asked(algorithm, sampled, sizes, owners), drawn)
+
         keys = jax.vmap(jax.random.key)(jnp.asarray(runs.sample_seed))
-        draw = jax.jit(lambda keys: jax.lax.map(lambda key: cohorts(key, 0, rounds, program.sizes), keys))
-        self._cohorts = np.asarray(draw(keys))
+        self._asked = np.asarray(jax.jit(lambda keys: jax.lax.map(ask, keys))(keys))  # [R, rounds, n]
         self._judge: dict[int, Any] = {}
         self._most: dict[tuple[int, int], int] = {}
         self._judge_personally = program.judge_personally()
@@ -74,23 +83,26 @@ class Hosted:
 
     def feed(self, start: int, rounds: int) -> Data:
         """The examples of the clients that these rounds ask."""
-        clients = self.clients_of(rounds)
-        asked = self._cohorts[:, start : start + rounds]
-        everyone = np.arange(self._program.sizes.num_clients)
-        ids = [everyone if self._everyone else own.ravel() for own in asked]
-        return self._put(self._train(i, own, clients) for i, own in enumerate(ids))
+        ids = self._asked if self._everyone else self._asked[:, start : start + rounds]
+        train = self._place(self._pools.train, self.tables.train, self.tables.labels, ids, self.clients_of(rounds))
+        if not isinstance(train, PerDevice):
+            return Data(train, ())
+        most = min(self._program.sizes.num_clients, ids[0].size)
+        known = [enrolled(*own, most) for own in zip(self.tables.train.num_examples, ids, strict=True)]
+        id_, count = maps.place([np.stack(leaves) for leaves in zip(*known, strict=True)], self._program.placement)
+        return Data(Divided(train, count, id_), ())
 
     def clients_of(self, rounds: int) -> int:
-        """The most clients that so many rounds can ask."""
-        sizes = self._program.sizes
-        return sizes.num_clients if self._everyone else min(sizes.num_clients, rounds * sizes.cohort_size)
+        """The most clients that so many rounds can ask of one device."""
+        each = -(-self._asked.shape[-1] // self._devices)
+        return each if self._everyone else min(self._program.sizes.num_clients, rounds * each)
 
     def num_bytes(self, rounds: int) -> int:
-        """Of what a chunk of so many rounds takes, for all runs of the batch."""
+        """Of what a device takes for a chunk of so many rounds, for all runs of the batch."""
         clients = self.clients_of(rounds)
         examples, x = self._most_examples(self.tables.train, clients), self._pools.train[0]
         each = tree.num_bytes(jax.tree.map(lambda leaf: leaf[:1], x))
-        return len(self._cohorts) * (examples * each + clients * 4 * self._program.sizes.capacity)
+        return len(self._asked) * (examples * each + clients * 4 * self._program.sizes.capacity)
 
     def score(self, runs: Runs, state: State) -> Evaluation:
         """Scores of all clients, the test examples in slices."""
@@ -103,43 +115,49 @@ class Hosted:
         examples = owned.example.shape[1]
         _, block = even_blocks(examples, BLOCK)  # as an evaluation of all at once has it
         judge = self._judge.setdefault(block, self._program.judge(block))
-        slices = [judge(runs, state, held) for held in self._slices(pool, owned, labels, SLICE * block)]
+        size = -(-SLICE // self._devices) * block
+        slices = [judge(runs, state, held) for held in self._slices(pool, owned, labels, size)]
         each = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1)[:, :examples], *slices)
         scores = {name: self._sum(judged, owned.owner) for name, judged in each.items()}
-        parts = []
-        for first in range(0, owned.rows.shape[1], CLIENTS):
-            own = self._judge_personally(runs, state, self._clients(pool, owned, labels, first).own)
+        parts, count = [], owned.rows.shape[1]
+        clients = -(-min(CLIENTS, count) // self._devices)
+        for first in range(0, count, clients * self._devices):
+            ids = np.arange(first, min(first + clients * self._devices, count))
+            held = self._place(pool, owned, labels, np.tile(ids, (len(self._asked), 1)), clients)
+            own = self._judge_personally(runs, state, held)
             if own is None:
                 return scores
             parts.append(own)
-        count = owned.rows.shape[1]
         return scores | {"personal": jax.tree.map(lambda *leaves: np.concatenate(leaves, 1)[:, :count], *parts)}
 
-    def _slices(self, pool: Pool, owned: Owned, labels: Any, size: int) -> Iterator[Federation]:
-        """Test examples in the order of the flat list, the last slice filled up."""
-        examples = owned.example.shape[1]
-        for first in range(0, examples, size):
-            rows = np.minimum(np.arange(first, first + size), examples - 1)
-            yield self._put(self._flat(pool, labels, i, own[rows]) for i, own in enumerate(owned.example)).own
+    def _slices(self, pool: Pool, owned: Owned, labels: Any, size: int) -> Iterator[Any]:
+        """Test examples in the order of the flat list, so many for a device, the last slice filled up."""
+        examples, nobody = owned.example.shape[1], np.zeros(0, np.int32)
+        for first in range(0, examples, self._devices * size):
+            rows = np.minimum(np.arange(first, first + self._devices * size), examples - 1)
+            shares = maps.shares(rows, self._devices)
 
-    def _flat(self, pool: Pool, labels: Any, run: int, rows: np.ndarray) -> Federation:
-        nobody: Any = np.zeros(0, np.int32)
-        y = pool[1] if labels is None else labels[run]
-        return Federation(fedeba_jax.examples.part(pool[0], rows), y[rows], nobody, nobody)
+            def flat(device: int, run: int, shares: np.ndarray = shares) -> Federation:
+                held = owned.example[run][shares[device]]
+                x, y = fedeba_jax.examples.part(pool[0], held), self._labels(pool, labels, run)[held]
+                return Federation(x, y, nobody, nobody)  # type: ignore[arg-type]
 
-    def _train(self, run: int, ids: np.ndarray, clients: int) -> Federation:
-        owned = self.tables.train
-        return self._part(self._pools.train, owned, self.tables.labels, run, ids, clients)
+            yield self._put(flat)
 
-    def _clients(self, pool: Pool, owned: Owned, labels: Any, first: int) -> Data:
-        ids = np.arange(first, min(first + CLIENTS, owned.rows.shape[1]))
-        clients = min(CLIENTS, owned.rows.shape[1])
-        return self._put(self._part(pool, owned, labels, i, ids, clients) for i in range(len(self._cohorts)))
+    def _place(self, pool: Pool, owned: Owned, labels: Any, ids: np.ndarray, clients: int) -> Any:
+        """The federations of these clients [R, ..., n], so many for a device: those that it will be given."""
+        shares = maps.shares(np.moveaxis(ids, -1, 0), self._devices)  # [devices, n of one, R, ...]
+        examples = self._most_examples(owned, clients)
 
-    def _part(self, pool: Pool, owned: Owned, labels: Any, run: int, ids: np.ndarray, clients: int) -> Federation:
-        y = pool[1] if labels is None else labels[run]
-        whole = Stored(pool[0], y, owned.rows[run], owned.num_examples[run])
-        return part(whole, ids, clients, self._most_examples(owned, clients))
+        def own(device: int, run: int) -> Federation:
+            y = self._labels(pool, labels, run)
+            whole = Stored(pool[0], y, owned.rows[run], owned.num_examples[run])
+            return part(whole, shares[device, :, run], clients, examples)
+
+        return self._put(own)
+
+    def _labels(self, pool: Pool, labels: Any, run: int) -> Any:
+        return pool[1] if labels is None else labels[run]
 
     def _most_examples(self, owned: Owned, clients: int) -> int:
         key = (id(owned), clients)
@@ -147,6 +165,13 @@ class Hosted:
             self._most[key] = max(most_examples(own, clients) for own in owned.num_examples)
         return self._most[key]
 
-    def _put(self, parts: Iterator[Federation]) -> Data:
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
-        return Data(maps.place(stacked, self._program.placement), ())
+    def _put(self, make: Callable[[int, int], Federation]) -> Any:
+        """make(device, run) of all runs, for the devices of this process, each on its own; made once if none share."""
+
+        def stacked(device: int) -> Federation:
+            runs = [make(device, run) for run in range(len(self._asked))]
+            return jax.tree.map(lambda *leaves: np.stack(leaves), *runs)
+
+        if self._mesh is None:
+            return maps.place(stacked(0), self._program.placement)
+        return PerDevice(maps.place_parts(stacked, self._mesh, axis=1))

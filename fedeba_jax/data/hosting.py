@@ -13,6 +13,8 @@ from fedeba_jax import examples as stored
 from fedeba_jax.examples import Examples
 from fedeba_jax.types import Federation
 
+NOBODY = np.iinfo(np.int32).max
+
 
 class Stored(NamedTuple):
     """A `Federation` on the host: NumPy arrays, or memory maps of files."""
@@ -28,6 +30,14 @@ def most_examples(num_examples: np.ndarray, clients: int) -> int:
     return int(np.sort(num_examples)[::-1][:clients].sum(dtype=np.int64))
 
 
+def enrolled(num_examples: np.ndarray, ids: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray]:
+    """These clients, each once and ascending, and how many examples they have; places left over belong to nobody."""
+    asked = np.unique(ids)
+    known, count = np.full(clients, NOBODY, np.int32), np.ones(clients, np.int32)
+    known[: len(asked)], count[: len(asked)] = asked, num_examples[asked]
+    return known, count
+
+
 def part(whole: Stored, ids: np.ndarray, clients: int, examples: int) -> Federation:
     """The federation of these clients alone, as NumPy arrays.
 
@@ -37,9 +47,8 @@ def part(whole: Stored, ids: np.ndarray, clients: int, examples: int) -> Federat
       clients: places of the part; those that are left over belong to nobody.
       examples: rows of its x and y, at least `most_examples`.
     """
-    asked = np.unique(ids)
-    count = np.ones(clients, np.int32)
-    count[: len(asked)] = whole.num_examples[asked]
+    known, count = enrolled(whole.num_examples, ids, clients)
+    asked = known[known < NOBODY]
     start = np.concatenate([[0], np.cumsum(count[: len(asked)])])[: len(asked)]
     slot = np.arange(whole.rows.shape[1])[None]
     rows = np.zeros((clients, whole.rows.shape[1]), np.int32)
@@ -48,7 +57,5 @@ def part(whole: Stored, ids: np.ndarray, clients: int, examples: int) -> Federat
     held = np.zeros(examples, np.int64)
     taken = whole.rows[asked][valid]
     held[: len(taken)] = taken
-    nobody = np.iinfo(np.int32).max
-    known = np.concatenate([asked, np.full(clients - len(asked), nobody)]).astype(np.int32)
     arrays: Any = (stored.part(whole.x, held), whole.y[held], rows, count, known)
     return Federation(*arrays)

@@ -5,8 +5,8 @@ import functools
 import pytest
 from absl import flags
 
-from experiments.execution import batches
-from experiments.execution.batches import Group
+from experiments.execution import runner
+from experiments.execution.batches import Kept
 
 
 @pytest.fixture(scope="module")
@@ -21,22 +21,6 @@ def shared_programs():
 
     Tests of resumption call the runner many times with the same runs; compiling, not training, would take their time.
     """
-    compiled, compile_chunk = {}, Group.chunk
-    starts, start = {}, Group.start
-
-    def shared_chunk(group, rounds, *arguments):
-        key = (group.program, group.batch_runs, group.hosted, group.tables(group.missing[:1]).train.rows.shape, rounds)
-        if key not in compiled:
-            compiled[key] = compile_chunk(group, rounds, *arguments)
-        group._compiled[rounds] = compiled[key]
-        return compiled[key]
-
-    def shared_start(group, runs):
-        group._init = group._init or starts.setdefault(group.program, group.program.init())
-        return start(group, runs)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "make_model", functools.cache(batches.make_model))
-        patch.setattr(Group, "chunk", shared_chunk)
-        patch.setattr(Group, "start", shared_start)
+        patch.setattr(runner, "Kept", functools.partial(Kept, programs={}))
         yield

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 import types
 import warnings
@@ -12,8 +13,9 @@ import pytest
 from experiments import sweep
 from experiments.execution import cluster as cluster_module
 from experiments.execution import folder
+from experiments.execution.batches import How, Kept
 from experiments.reporting import loading
-from tests.support.runs import TINY_FLAGS, binary, make, start
+from tests.support.runs import TINY_FLAGS, binary, compilations, make, start
 
 RESULT_FILES = (folder.MARK, folder.RESULTS, folder.SUMMARY)
 GRID = ["--algorithm=fedavg,fedeba", "--grid=lr=0.05,0.1", "--seeds=0,1", "--batch_runs=2", "--eval_every=4"]
@@ -113,6 +115,32 @@ def test_flags_that_do_not_fit_are_told(tmp_path, flags, told):
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {told}")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999", "no.such.host.invalid:6379"])
+def test_an_address_where_nobody_listens_is_told_at_once(address):
+    told = rf"--ray_address={address}: no cluster there \(.+\); start one there, or check the address"
+    with pytest.raises(ValueError, match=told):
+        cluster_module._check_address(address)
+
+
+def test_an_address_where_somebody_listens_may_be_tried():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        cluster_module._check_address(f"127.0.0.1:{listening.getsockname()[1]}")
+    cluster_module._check_address("auto")
+
+
+def test_the_tasks_of_a_worker_share_data_and_programs(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_module, "_set_up", lambda resources: None)
+    monkeypatch.setattr(cluster_module, "_kept", lambda kept=Kept(): kept)  # noqa: B008  (one for this test)
+    resources = cluster_module.Resources(cpus=1, gpus=0, address="", cache=None)
+    options = {"data_dir": None, "checkpoint_every": 1}
+    with compilations() as compiled:
+        for seed in (0, 1):
+            asked = make("fedavg", seeds=(seed,))
+            cluster_module._task(asked, str(tmp_path / str(seed)), How(), options, resources)
+    assert len(compiled) == 1
+    assert len(cluster_module._kept().datasets) == 1
 
 
 def test_parts_of_an_array_are_all_runs_once_and_share_compilations():

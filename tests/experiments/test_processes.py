@@ -128,6 +128,25 @@ def test_other_flags_end_all_processes_in_one_line(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
+def test_what_slurm_tells_its_tasks_is_enough(tmp_path, monkeypatch):
+    flags = [*TINY_FLAGS, "--cohort_size=4", "--algorithm=fedavg", "--data_budget=0"]
+    alone = binary("experiments.train", *flags, "--noplot", "--host_devices=2", f"--out={tmp_path / 'alone'}")
+    assert alone.returncode == 0, alone.stderr
+    told = {"JOB_ID": os.getpid(), "STEP_NODELIST": "localhost", "NTASKS": 2}
+    both = []
+    for number in (0, 1):
+        for name, value in (told | {"PROCID": number, "LOCALID": number}).items():
+            monkeypatch.setenv(f"SLURM_{name}", str(value))
+        command = [*flags, "--distributed", "--host_devices=1", f"--out={tmp_path / 'out'}"]
+        both.append(start("experiments.train", *command))
+    for process in both:
+        _, stderr = process.communicate(timeout=300)
+        assert (process.returncode, stderr) == (0, "")
+    assert contents(tmp_path / "out") == contents(tmp_path / "alone")
+    assert list((tmp_path / "out").glob("*.png")), "the first goes on alone, and draws"
+
+
 def test_flags_of_processes_need_to_be_told_to_come_together(tmp_path):
     done = binary("experiments.train", *FLAGS, "--num_processes=2", f"--out={tmp_path / 'out'}")
     assert (done.returncode, done.stderr) == (

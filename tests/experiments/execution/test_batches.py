@@ -35,7 +35,7 @@ def datasets():
 
 
 def group(runs, datasets, done=frozenset(), how=How()):  # noqa: B008
-    (made,) = batches.groups(runs, set(done), datasets, how)
+    (made,) = batches.groups(runs, set(done), datasets, how, {})
     return made
 
 
@@ -73,7 +73,7 @@ def test_a_short_batch_repeats_its_last_run(datasets):
 
 def test_what_is_done_needs_no_group(datasets):
     runs = make("fedavg")
-    assert batches.groups(runs, {runs[0].id}, datasets, How()) == []
+    assert batches.groups(runs, {runs[0].id}, datasets, How(), {}) == []
 
 
 def test_an_estimate_has_memory_and_time(datasets):
