@@ -29,27 +29,14 @@ flags.DEFINE_bool("overwrite", False, "Replace the experiment that --out holds."
 flags.DEFINE_bool("plot", True, "Write a picture (needs the plot extra).")
 flags.DEFINE_enum("select_on", "validation", ["validation", "test"], "Which split the best points are chosen on.")
 flags.DEFINE_enum("metric", "mean", list(SHOWN), "What the best points are chosen by.")
-flags.DEFINE_string(
-    "data", None, "Your own data instead of the task's: an npz file, or a folder of one for each client."
-)
+flags.DEFINE_string("data", None, "Your own data: an npz file, or a folder of one for each client.")
 flags.DEFINE_string("data_dir", None, "Where data sets live; default $FEDEBA_DATA, or ./data.")
 flags.DEFINE_string("client_map", "auto", f"How the clients of a round run: {MAPS}.")
 flags.DEFINE_string("run_map", "auto", f"How several runs run: {MAPS}.")
-flags.DEFINE_enum(
-    "state_dtype",
-    "float32",
-    ["float32", "bfloat16"],
-    "Type in which personal models are kept between rounds; bfloat16 halves their memory.",
-)
-flags.DEFINE_float(
-    "data_budget",
-    None,
-    "GiB of examples that may lie on the devices; more stays on the host. Default: half of what is free.",
-)
+flags.DEFINE_enum("state_dtype", "float32", ["float32", "bfloat16"], "How personal models are kept between rounds.")
+flags.DEFINE_float("data_budget", None, "GiB of examples that may lie on the devices; default half of what is free.")
 flags.DEFINE_integer("host_devices", 0, "CPU devices to make; 0 is one per core.", upper_bound=MOST_DEVICES)
-flags.DEFINE_integer(
-    "max_runs", grids.MOST_RUNS, "More runs than these are an error: most likely a slip.", upper_bound=1_000_000
-)
+flags.DEFINE_integer("max_runs", grids.MOST_RUNS, "More runs are an error: likely a slip.", upper_bound=1_000_000)
 flags.DEFINE_integer(
     "checkpoint_every", 1, "Evaluations between checkpoints; there is also one when it is told to end.", lower_bound=1
 )
