@@ -116,6 +116,9 @@ def execute(
 def owned(out: Path) -> Iterator[None]:
     """A folder that is ours, or new, and that nobody else writes to meanwhile."""
     folder.is_new(out)  # nothing is written to a folder that is not ours, not even a lock
+    if folder.is_packed(out):
+        command = f"python -m experiments.archive unpack {out} FOLDER"
+        raise ValueError(f"--out={out} is packed; unpack it into another folder (`{command}`), and give that")
     with folder.Lock(out):
         yield
 
