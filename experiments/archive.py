@@ -3,8 +3,8 @@
     python -m experiments.archive pack runs/NAME results/NAME
     python -m experiments.archive unpack results/NAME runs/NAME
 
-A packed folder holds the finished runs, every row of them, in about a tenth of the bytes or less. `report` reads it as it
-is. After `unpack`, the command that made the folder runs what is missing. `pack` into a packed folder adds to it.
+A packed folder holds the finished runs, every row of them, in about a tenth of the bytes. `report` reads it as it is.
+After `unpack`, the command that made the folder runs what is missing. `pack` into a packed folder adds to it.
 """
 
 from collections.abc import Sequence

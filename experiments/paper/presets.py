@@ -1,7 +1,7 @@
 """One preset for each table and figure of the paper: which rows it has, on which tasks, and what is drawn of them.
 
 The rows of tables follow from what the paper prints (`rows.translated`). Here is what is added to them, and the rows of
-figures. A row is written as in `rows.written`. What each preset needs and costs: `python -m experiments.reproduce --list`.
+figures. A row is written as in `rows.written`. `experiments.reproduce --list` shows what each preset needs and costs.
 """
 
 import functools
@@ -35,7 +35,10 @@ BESIDE = {
 }
 ANGLES = "fedeba_plus; tau=0.1; alpha=0.9; theta=0,15,30,45,90"
 SCHEDULES = "anneal(1, 0.01),anneal(1, 0.01, shape=concave),anneal(1, 0.01, shape=convex)"
-NOISY = ("fedeba_plus; tau=0.1; alpha=0.9", "fedeba_plus; tau=0.1; alpha=0.9; privacy=paper(2),paper(5),paper(10),paper(50)")
+NOISY = (
+    "fedeba_plus; tau=0.1; alpha=0.9",
+    "fedeba_plus; tau=0.1; alpha=0.9; privacy=paper(2),paper(5),paper(10),paper(50)",
+)
 MIXTURES = "partition=dirichlet; dirichlet=0.1,0.3,0.5,0.8,1.0"
 
 
@@ -78,6 +81,17 @@ def presets() -> dict[str, Preset]:
     return {preset.name: preset for preset in found}
 
 
+def on_task(preset: Preset, task: str) -> Preset:
+    """A preset with all its rows on another task, each once; what the paper prints is not for it."""
+    panels = [
+        panel._replace(task=task, rows=_once([row._replace(task=task, line=None) for row in panel.rows]))
+        for panel in preset.panels
+    ]
+    unique = tuple(panel for number, panel in enumerate(panels) if panel not in panels[:number])
+    rows = _once([row._replace(task=task, line=None) for row in preset.rows])
+    return preset._replace(rows=rows, panels=unique, errata=())
+
+
 def _table(table: printed.Table) -> Preset:
     rows = [translated(line) for line in table.lines]
     for task in dict.fromkeys(row.task for row in rows):
@@ -104,7 +118,10 @@ def _all(task: str, *texts: str) -> tuple[Row, ...]:
 
 def _once(rows: list[Row]) -> tuple[Row, ...]:
     """Rows that are the same setting once: the first, which has what the paper prints."""
-    return tuple({(row.task, row.label): row for row in reversed(rows)}.values())[::-1]
+    found: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        found.setdefault((row.task, row.label), row)
+    return tuple(found.values())
 
 
 def _methods(task: str) -> tuple[Row, ...]:

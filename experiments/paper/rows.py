@@ -6,7 +6,7 @@ A row is written as the command line has it, one axis after the other:
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.command import grids, hparams
 from experiments.command.runs import Run
@@ -15,7 +15,7 @@ from experiments.paper.printed import Line
 
 
 class Method(NamedTuple):
-    """A method of the paper: its name here, its hyper-parameters as (theirs, ours), and what holds where none is said."""
+    """A method of the paper: its name here, its hyper-parameters by theirs and ours, and what holds if none is said."""
 
     algorithm: str
     names: dict[str, str]
@@ -73,8 +73,6 @@ MEASURES = {
 """The paper's columns by our names. Left out: cv_improvement, which is the difference of C_V; FAA, which needs each
 client's best possible loss."""
 
-PERCENT = ("additional_cost",)  # printed in percent, kept as a share
-
 NOISE = {"fedeba_plus": {"privacy": "paper({:g})"}, "fedavg": {"privacy": "client({:g})", "weighting": "uniform"}}
 NO_NOISE = "the paper does not say what is noised, and the method has no mode of privacy here"
 
@@ -98,16 +96,18 @@ class Row(NamedTuple):
         own = hparams.known(self.algorithm)
         return {name: value for name, value in self.given.items() if name in FIELDS and name not in own}
 
-    def runs(self, seeds: Sequence[int], *, task: str = "", changes: dict[str, object] | None = None) -> list[Run]:
-        """Its runs; on another task, or with fields of it changed, if these are given.
+    @property
+    def folder(self) -> str:
+        """The folder that its runs belong into: of the task, or of the first option that it changes."""
+        return "-".join([self.task, *list(self.options)[:1]])
 
-        No data is held back for validation: nothing is chosen.
-        """
+    def runs(self, seeds: Sequence[int], changes: dict[str, Any] | None = None) -> list[Run]:
+        """Its runs; fields of the task may be changed. Nothing is chosen, so no data is held back for validation."""
         return grids.make(
             [self.algorithm],
             [self.given],
-            task_name=task or self.task,
-            changes=dict(changes or {}),
+            task_name=self.task,
+            changes=changes or {},
             seeds=seeds,
             flag=f"the row {self.label!r}",
             validation=0.0,

@@ -1,0 +1,240 @@
+"""The paper's tables and figures, from our runs, beside what the paper prints.
+
+    python -m experiments.reproduce --list
+    python -m experiments.reproduce --table=performance --rows=fedavg,fedeba_plus --seeds=0:10
+
+It runs what is missing, and shows the paper's layout: ours with its interval, the paper's number, the difference, and a
+verdict (docs/statistics.md). What results/ has is not run again. New runs go to OUT/TASK, tables and pictures to
+OUT/NAME. Stopped, it is resumed by the same command; experiments.archive packs a folder into results/.
+
+    --list                  what is done, what is missing and what it costs; with --table or --figure, row by row
+    --dry_run               the same for what the other flags ask for, and stop
+    --rows=fedavg,...       algorithms, or rows as --list names them
+    --panel=TASK,...        of a table that has several tasks
+    --task, --rounds, ...   another task, or a setting of it, for every row: the paper's numbers are then left out
+    --check=RUN             run a committed run again and compare all rows (RUN is its name, or random)
+"""
+
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from experiments.command import cli
+from experiments.command import flags as common_flags
+from experiments.command.runs import Run
+from experiments.command.tasks import FIELDS
+from experiments.execution import again, folder, session
+from experiments.execution.progress import Progress
+from experiments.paper import comparison, costs, drawing, evidence, standing
+from experiments.paper.presets import Panel, Preset, on_task, presets
+from experiments.paper.rows import Row
+from experiments.reporting.pictures import Skipped
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("table", None, "A table of the paper; --list names them.")
+flags.DEFINE_string("figure", None, "A figure of the paper; --list names them.")
+flags.DEFINE_bool("list", False, "Show what is done, what is missing and what it costs, and stop.")
+flags.DEFINE_list("rows", [], "Rows: names of algorithms, or rows as --list shows them; default all.")
+flags.DEFINE_list("panel", [], "Tasks of the table or figure; default all whose data is there.")
+flags.DEFINE_bool("dry_run", False, "Show what would be run, with its cost, and stop.")
+flags.DEFINE_string("results", str(evidence.RESULTS_DIR), "Folder of committed results.")
+flags.DEFINE_string("check", None, "Run this committed run again and compare: its name, or random.")
+common_flags.declare("task", *FIELDS, "seeds", "data_dir", "out", "plot", *common_flags.EXECUTION)
+DEFAULTS = {"task": "", "seeds": "", "out": "runs/reproduce"}
+
+
+def chosen() -> Preset:
+    """The preset that the flags name."""
+    if (FLAGS.table is None) == (FLAGS.figure is None):
+        raise ValueError("give one of --table=NAME and --figure=NAME, or --list, which names them")
+    kind, name = ("table", FLAGS.table) if FLAGS.table is not None else ("figure", FLAGS.figure)
+    known = [preset.name for preset in presets().values() if preset.kind == kind]
+    if name not in known:
+        raise ValueError(f"--{kind}={name} is not in the paper; choose one of {', '.join(known)}")
+    preset = presets()[name]
+    if preset.not_here:
+        raise ValueError(f"--{kind}={name} cannot be run: {preset.not_here}")
+    return on_task(preset, FLAGS.task) if FLAGS.task else preset
+
+
+def seeds(preset: Preset) -> tuple[int, ...]:
+    return common_flags.seeds() if FLAGS["seeds"].present else preset.seeds
+
+
+def rows(preset: Preset) -> list[Row]:
+    """The rows that the flags choose; an error if one of --rows or --panel chooses none."""
+    found = [row for row in preset.rows if not FLAGS.panel or row.task in FLAGS.panel]
+    for task in FLAGS.panel:
+        if task not in preset.tasks:
+            raise ValueError(f"--panel={task} is no task of {preset.name}; it has {', '.join(preset.tasks)}")
+    for name in FLAGS.rows:
+        if not any(_matches(row, name) for row in found):
+            known = ", ".join(dict.fromkeys(row.label for row in found))
+            raise ValueError(f"--rows={name} is no row of {preset.name}; it has {known}")
+    return [row for row in found if not FLAGS.rows or any(_matches(row, name) for name in FLAGS.rows)]
+
+
+def _matches(row: Row, name: str) -> bool:
+    return name in (row.algorithm, row.label)
+
+
+def runs_of(preset: Preset, row: Row) -> list[Run]:
+    """The runs of a row, as the flags have them."""
+    return row.runs(seeds(preset), common_flags.changes())
+
+
+def runs() -> list[Run]:
+    """All runs that the flags ask for."""
+    if FLAGS.list or FLAGS.check:
+        return []
+    preset = chosen()
+    return [run for row in rows(preset) if not row.impossible for run in runs_of(preset, row)]
+
+
+def available(preset: Preset, asked: Sequence[Row]) -> list[Row]:
+    """The rows whose data is there; what is left out is told, and an error if nothing is left."""
+    found: list[Row] = []
+    reasons: dict[str, list[Row]] = {}
+    for row in asked:
+        (run, *_) = runs_of(preset, row) if not row.impossible else [None]
+        needs, reason = standing.data_of(run.task.dataset, FLAGS.data_dir) if run else ("", row.impossible)
+        if needs or reason:
+            reasons.setdefault(reason or f"its data is not here: {needs}", []).append(row)
+        else:
+            found.append(row)
+    for reason, left in reasons.items():
+        print(f"left out, {len(left)} rows ({', '.join(dict.fromkeys(row.task for row in left))}): {reason}")
+    if not found:
+        raise ValueError(f"nothing of {preset.name} can be run here; --list says what it needs")
+    return found
+
+
+def listed(found: evidence.Evidence) -> str:
+    """What there is of the presets, and what is missing."""
+    one = FLAGS.table or FLAGS.figure
+    named = [chosen()] if one else list(presets().values())
+    lines: list[str] = []
+    for preset in named:
+        lines += [*standing.described(preset, standing.standings(preset, found, FLAGS.data_dir), rows=bool(one)), ""]
+    return "\n".join(lines[:-1])
+
+
+def plan(preset: Preset, asked: Sequence[Row], found: evidence.Evidence) -> tuple[dict[str, list[Run]], str]:
+    """What is missing, by folder, and what it costs."""
+    missing: dict[str, list[Run]] = {}
+    spent = []
+    for row in asked:
+        for run in runs_of(preset, row):
+            if evidence.key(run) not in found:
+                missing.setdefault(row.folder, []).append(run)
+                spent.append(costs.of_run(run, standing.timed(row, found)))
+    there = sum(len(runs_of(preset, row)) for row in asked) - len(spent)
+    return missing, f"{there} runs are there, {len(spent)} are missing: {costs.total(spent)}"
+
+
+def show(preset: Preset, asked: Sequence[Row], found: evidence.Evidence, out: Path) -> None:
+    """Tables and pictures, in the terminal and as files."""
+    same = not FLAGS.task and not set(common_flags.changes()) - {"rounds", "eval_every"}
+    out.mkdir(parents=True, exist_ok=True)
+    tasks = list(dict.fromkeys(row.task for row in asked))
+    own = {task: [row for row in asked if row.task == task] for task in tasks}
+    parts, lines = [], []
+    for task in tasks if preset.kind == "table" else ():
+        made = comparison.sheet(preset, task, own[task], lambda row: runs_of(preset, row), found, same=same)
+        comparison.show(made)
+        parts.append(f"### {made.title}\n\n{comparison.to_markdown(made)}\n")
+        lines.append(comparison.to_csv(made))
+    if parts:
+        (out / "table.md").write_text("\n".join(parts))
+        head = lines[0].splitlines()[0]
+        (out / "table.csv").write_text(
+            "\n".join([head, *(row for text in lines for row in text.splitlines()[1:])]) + "\n"
+        )
+        print(f"table: {out / 'table.md'}, {out / 'table.csv'}")
+    if FLAGS.plot:
+        picture(preset, own, found, out)
+
+
+def picture(preset: Preset, own: dict[str, list[Row]], found: evidence.Evidence, out: Path) -> None:
+    """The figure, or of a table its plane of accuracy and variance."""
+    panels = preset.panels or tuple(
+        Panel("plane", task, tuple(rows), ("mean", "variance")) for task, rows in own.items()
+    )
+    drawn = []
+    for panel in panels:
+        chosen = [row for row in panel.rows if row in own.get(panel.task, ())]
+        settings = [(row.label, evidence.setting(runs_of(preset, row), row.given, found)) for row in chosen]
+        drawn.append([(label, setting) for label, setting in settings if setting and not setting.diverged])
+    try:
+        print(f"picture: {', '.join(map(str, drawing.draw(preset._replace(panels=panels), drawn, out)))}")
+    except Skipped as reason:
+        print(f"no picture: {reason}")
+
+
+def check(results: Path, name: str) -> None:
+    """Run a committed run again, with another of its setting; an error if the numbers are others."""
+    where = {run: path for path in evidence.folders_in(results) for run in again.recorded(path)}
+    if not where:
+        raise ValueError(f"--results={results} holds no finished run; give another folder")
+    name = random.choice(sorted(where)) if name == "random" else name
+    if name not in where:
+        raise ValueError(f"--check={name} is no finished run of {results}; give a name that its rows have, or random")
+    recorded = again.recorded(where[name])
+    names = again.companions(recorded, name)
+    task = folder.description(where[name])["task"]
+    asked = [again.as_run(recorded[one][0], task) for one in names]
+    print(
+        f"running again from {where[name]}: {', '.join(run.label(run.hparams) + f' seed {run.seed}' for run in asked)}"
+    )
+    with tempfile.TemporaryDirectory() as temporary:
+        out = Path(temporary) / "again"
+        session.run(asked, out, Progress())
+        now = again.recorded(out)
+    every = [recorded[one] for one in again.companions(recorded, name, len(recorded))]
+    failed = False
+    for one, run in zip(names, asked, strict=True):
+        found = again.compare(recorded[one], now[run.id], every)
+        told = (
+            f"{found.different} of {found.rows} rows differ" if found.different else f"all {found.rows} rows are equal"
+        )
+        print(f"{one}, seed {run.seed}: {told}")
+        for figure, (before, after, std) in found.last.items() if found.different else ():
+            print(f"  {figure}: recorded {before:.4f}, now {after:.4f}; std over seeds {std:.4f}")
+        failed |= not found.passes
+    if failed:
+        raise cli.RunError(
+            f"the numbers are not those of {where[name]}, by more than {again.TOLERANCE:g} std over seeds"
+        )
+
+
+def main() -> None:
+    results, out = Path(FLAGS.results), Path(FLAGS.out)
+    if FLAGS.check:
+        session.set_up()
+        check(results, FLAGS.check)
+        return
+    known = evidence.folders_in(results)
+    if FLAGS.list:
+        print(listed(evidence.gather(known)))
+        return
+    session.set_up()
+    preset = chosen()
+    asked = available(preset, rows(preset))
+    found = evidence.gather([*known, *evidence.folders_in(out)])
+    missing, told = plan(preset, asked, found)
+    print(f"{preset.kind} {preset.name}: {told}")
+    if FLAGS.dry_run:
+        for name, some in missing.items():
+            print(f"  {out / name}: {len(some)} runs")
+        return
+    for name, some in missing.items():
+        session.run(some, out / name, Progress("test"))
+    show(preset, asked, evidence.gather([*known, *evidence.folders_in(out)]), out / preset.name)
+
+
+if __name__ == "__main__":
+    common_flags.set_defaults(DEFAULTS)
+    cli.run(main)
