@@ -8,8 +8,10 @@ from pathlib import Path
 
 from experiments.execution.folder import MARK, OLD, write_json
 from experiments.reporting import pictures, tables
-from experiments.reporting.loading import LAST, Series, Setting, View, by_algorithm, group, grouped, load
+from experiments.reporting.columns import TERMINAL
+from experiments.reporting.loading import group, load
 from experiments.reporting.selection import choose
+from experiments.reporting.series import LAST, Series, Setting, View, by_algorithm, grouped
 
 PICTURES = (pictures.plane, pictures.curves, pictures.clients, pictures.gates)
 FORMAT, REPORT = "fedeba_jax report", "report.json"  # the mark of a folder that a report may replace
@@ -23,6 +25,7 @@ def report(
     select_on: str | None = "validation",
     metric: str = "mean",
     model: str = "global",
+    baseline: str | None = None,
     axes: Sequence[str] = (),
     plot: bool = True,
 ) -> None:
@@ -34,21 +37,29 @@ def report(
     task = ", ".join(dict.fromkeys(one.source.task for one in series))
     view = View(model, last, metric, task)
     choice = choose(settings, view._replace(split=select_on)) if select_on else None
-    made = {"settings": tables.build(settings, f"{task}: all settings", model=model, last=last)}
+    build = partial(tables.build, model=model, last=last, against=baseline)
+    made = {"settings": build(settings, f"{task}: all settings")}
     if choice:
-        title = f"{task}: chosen on {select_on} data by {metric}"
-        chosen = tables.build(choice.settings, title, model=model, last=last)
+        chosen = build(choice.settings, f"{task}: chosen on {select_on} data by {metric}")
         made["chosen"] = chosen._replace(notes=[*choice.notes, *chosen.notes])
+    compared = {name: other for name, table in made.items() if (other := tables.comparison(table))}
     jobs, skipped = pictures_of(settings, heat_axes, view) if plot else ({}, [])
-    _claim(out, ["report.md", *(f"{name}.{ending}" for name in made for ending in ("csv", "tex")), *jobs])
+    texts = {f"{name}.csv": tables.to_csv(table) for name, table in made.items()}
+    texts |= {f"{name}.tex": tables.to_latex(table) for name, table in made.items()}
+    texts |= {f"{name}_compared.tex": tables.to_latex(table) for name, table in compared.items()}
+    _claim(out, ["report.md", *texts, *jobs])
+    for name, content in texts.items():
+        (out / name).write_text(content)
     for name, table in made.items():
-        tables.show(table, by=metric)
-        (out / f"{name}.csv").write_text(tables.to_csv(table))
-        (out / f"{name}.tex").write_text(tables.to_latex(table))
+        tables.show(table, by=metric, keys=TERMINAL)
+        if name in compared:
+            tables.show(compared[name])
     provenance = [*sources(series), *privacy(settings)]
     drawn = draw(jobs, out, skipped)
     print(*provenance, *skipped, sep="\n")
-    parts = [tables.to_markdown(table) for table in reversed(made.values())]
+    parts = [
+        tables.to_markdown(table) for name in reversed(made) for table in (made[name], compared.get(name)) if table
+    ]
     parts += [
         "### Sources\n",
         *(f"- {tables.markdown(line)}" for line in provenance),

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from experiments.reporting.columns import COLUMNS
-from experiments.reporting.loading import Series, Setting, View, by_algorithm, grouped, sort_key, text
 from experiments.reporting.selection import comparable, ranked
+from experiments.reporting.series import Series, Setting, View, by_algorithm, grouped, sort_key, text
+from experiments.reporting.statistics import pareto_front
 from experiments.reporting.tables import blank_rows
 
 MOST_CURVES = 8
@@ -36,15 +37,6 @@ def no_library() -> str:
     """Why no picture can be drawn at all; "" if they can."""
     missing = importlib.util.find_spec("matplotlib") is None
     return "matplotlib is not installed; pip install 'fedeba_jax[plot]'" if missing else ""
-
-
-def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Indices of the (accuracy, variance) points that no other beats in one without losing in the other.
-
-    In order of accuracy, highest first.
-    """
-    beaten = {(a, v) for a, v in points for b, w in points if b >= a and w <= v and (b, w) != (a, v)}
-    return sorted((i for i, p in enumerate(points) if p not in beaten), key=lambda i: (-points[i][0], points[i][1]))
 
 
 def best(settings: Sequence[Setting], view: View, most: int = MOST_CURVES) -> tuple[list[Setting], str]:
@@ -125,7 +117,7 @@ def _draw_plane(axis: Any, settings: Sequence[Setting], view: View) -> None:
         axis.errorbar(x, y, y_std, x_std, fmt="none", ecolor=color, alpha=0.3, lw=1, zorder=1)
         axis.scatter(x, y, s=36, color=color, marker=marker, label=algorithm, zorder=3, edgecolor="white", lw=0.5)
     points = [(s.mean("mean", view), s.mean("variance", view)) for s in settings]
-    front = pareto_front(points)
+    front = pareto_front([(-accuracy, variance) for accuracy, variance in points])
     edge = np.transpose([points[i] for i in front])
     axis.plot(*edge, "ko--", lw=1.2, ms=10, mfc="none", zorder=4, label="Pareto front")
     for number, i in enumerate(front[:MOST_NUMBERS], 1):
@@ -181,7 +173,7 @@ def overview(settings: Sequence[Setting], title: str, out: Path) -> None:
     lines = blank_rows(settings, None)
     head = title, _bars(settings, "bands: range over seeds")
     with _figure(out, head, 13.5, _height(len(lines), 4), panes=(1, 3), legend=4) as (accuracy, variance, shares):
-        for n, (s, model, told, _) in enumerate(lines):
+        for n, (s, model, told, *_) in enumerate(lines):
             stable = [run for run in s.runs if run.diverged is None] or s.runs
             _over_rounds((accuracy, variance), stable, View(model), n, told)
             _steps(shares, _pooled(s, model), n, told)

@@ -23,12 +23,6 @@ def methods(tmp_path):
     return write_folder(tmp_path / "methods", runs)
 
 
-def test_the_front_is_what_nothing_beats():
-    points = [(70, 100), (60, 50), (65, 120), (60, 60), (70, 100), (50, 50)]
-    assert pictures.pareto_front(points) == [0, 4, 1]
-    assert pictures.pareto_front([(1, 1)]) == [0]
-
-
 def test_pictures_show_each_algorithms_best(tmp_path):
     points = [("fedeba", {"tau": float(i)}, 0, both(50 + i, 50), 1.0) for i in range(1, 12)]
     points += [("fedavg", {}, 0, both(40, 40), 1.0)]
