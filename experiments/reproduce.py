@@ -9,7 +9,7 @@ OUT/NAME. Stopped, it is resumed by the same command; experiments.archive packs 
 
     --list                  what is done, what is missing and what it costs; with --table or --figure, row by row
     --dry_run               the same for what the other flags ask for, and stop
-    --rows=fedavg,...       algorithms, or rows as --list names them
+    --rows=fedavg,...       rows as --list names them, or all of an algorithm
     --panel=TASK,...        of a table that has several tasks
     --task, --rounds, ...   another task, or a setting of it, for every row: the paper's numbers are then left out
     --check=RUN             run a committed run again and compare all rows (RUN is its name, or random)
@@ -66,19 +66,18 @@ def seeds(preset: Preset) -> tuple[int, ...]:
 
 def rows(preset: Preset) -> list[Row]:
     """The rows that the flags choose; an error if one of --rows or --panel chooses none."""
-    found = [row for row in preset.rows if not FLAGS.panel or row.task in FLAGS.panel]
     for task in FLAGS.panel:
         if task not in preset.tasks:
             raise ValueError(f"--panel={task} is no task of {preset.name}; it has {', '.join(preset.tasks)}")
+    found = [row for row in preset.rows if not FLAGS.panel or row.task in FLAGS.panel]
+    labels = dict.fromkeys(row.label for row in found)
+    wanted: set[str] = set()
     for name in FLAGS.rows:
-        if not any(_matches(row, name) for row in found):
-            known = ", ".join(dict.fromkeys(row.label for row in found))
-            raise ValueError(f"--rows={name} is no row of {preset.name}; it has {known}")
-    return [row for row in found if not FLAGS.rows or any(_matches(row, name) for name in FLAGS.rows)]
-
-
-def _matches(row: Row, name: str) -> bool:
-    return name in (row.algorithm, row.label)
+        named = {name} & labels.keys() or {row.label for row in found if row.algorithm == name}
+        if not named:
+            raise ValueError(f"--rows={name} is no row of {preset.name}; it has {', '.join(labels)}")
+        wanted |= named
+    return [row for row in found if not FLAGS.rows or row.label in wanted]
 
 
 def runs_of(preset: Preset, row: Row) -> list[Run]:

@@ -22,7 +22,7 @@ from experiments.paper.presets import Preset
 from experiments.paper.printed import Value
 from experiments.paper.rows import MEASURES, Row
 from experiments.reporting.columns import COLUMNS, Column
-from experiments.reporting.loading import Setting, View
+from experiments.reporting.series import Setting, View
 from experiments.reporting.statistics import Comparison, interval, judged, paired
 
 BASELINE = "fedavg"
@@ -37,6 +37,7 @@ class Cell(NamedTuple):
 
     mean: float  # NaN if a run diverged
     std: float
+    seeds: int
     interval: tuple[float, float] | None
     printed: Value | None
     against: Comparison | None  # FedAvg; None for FedAvg itself, or without it
@@ -107,11 +108,13 @@ def sheet(
 
 
 def measures_of(preset: Preset, rows: Sequence[Row]) -> list[str]:
-    """What is printed of these rows, by our names and in the paper's order."""
+    """What is printed of these rows, by our names and in the paper's order; beside a variance, that without noise."""
     lines = [row.line for row in rows if row.line]
     heads = {line.likely.get(head, head) for line in lines for head in line.values}
     printed = {MEASURES[head] for head in heads if head in MEASURES}
-    return [key for key in preset.measures if key in printed] or [*(preset.measures or SHOWN)]
+    keys = [key for key in preset.measures if key in printed] or [*(preset.measures or SHOWN)]
+    beside = keys.index("variance") + 1 if "variance" in keys else 0
+    return [*keys[:beside], *["variance_corrected"] * (beside > 0), *keys[beside:]]
 
 
 def baseline(number: int, rows: Sequence[Row]) -> int | None:
@@ -139,7 +142,7 @@ def _fill(entries: Sequence[Entry], key: str, *, same: bool) -> None:
             numbers = np.array(list(own.values())) * column.scale
             printed = _printed(entry.row, key) if same else None
             mean, std = float(numbers.mean()), float(numbers.std())
-            entry.cells[key] = Cell(mean, std, interval(numbers), printed, _scaled(comparison, column))
+            entry.cells[key] = Cell(mean, std, len(numbers), interval(numbers), printed, _scaled(comparison, column))
 
 
 def _scaled(found: Comparison | None, column: Column) -> Comparison | None:
@@ -152,7 +155,7 @@ def _scaled(found: Comparison | None, column: Column) -> Comparison | None:
 
 def _printed(row: Row, key: str) -> Value | None:
     """The paper's number."""
-    head = next(head for head, ours in MEASURES.items() if ours == key)
+    head = next((head for head, ours in MEASURES.items() if ours == key), "")
     return row.line.value(head) if row.line else None
 
 
@@ -160,7 +163,7 @@ def texts(cell: Cell, digits: int) -> list[str]:
     """A cell in at most three lines: ours, the paper's, the verdict."""
     if math.isnan(cell.mean):
         return ["diverged"]
-    spread = "" if cell.std == 0 and cell.interval is None else f" ± {cell.std:.{digits}f}"
+    spread = "" if cell.seeds == 1 else f" ± {cell.std:.{digits}f}"
     held = "" if cell.interval is None else f" [{cell.interval[0]:.{digits}f}, {cell.interval[1]:.{digits}f}]"
     lines = [f"{cell.mean:.{digits}f}{held or spread}"]
     if cell.printed and cell.difference is not None:

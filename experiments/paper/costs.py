@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.command.runs import Run
-from experiments.reporting.loading import Series
+from experiments.reporting.series import Series
 
 # Milliseconds of a round: MLP, CNN.
 ROUND = {

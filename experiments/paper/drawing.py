@@ -12,8 +12,8 @@ import numpy as np
 
 from experiments.paper.presets import Panel, Preset
 from experiments.reporting.columns import COLUMNS
-from experiments.reporting.loading import Setting, View
 from experiments.reporting.pictures import DASHES, MARKERS, PALETTE, Skipped, no_library
+from experiments.reporting.series import Setting, View
 
 WIDTH, HEIGHT = 5.6, 4.2  # inches of a pane
 VIEW = View()

@@ -11,7 +11,8 @@ from experiments.command.runs import Run
 from experiments.command.tasks import Task
 from experiments.command.values import plain
 from experiments.execution.folder import MARK, RESULTS, cleaned, lines
-from experiments.reporting.loading import NOT_COMPARED, Series, Setting, load
+from experiments.reporting.loading import NOT_COMPARED, load
+from experiments.reporting.series import Series, Setting
 from fedeba_jax import ALGORITHMS
 
 RESULTS_DIR = Path("results")

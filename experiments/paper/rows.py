@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from experiments.command import grids, hparams
 from experiments.command.runs import Run
-from experiments.command.tasks import FIELDS
+from experiments.command.tasks import FIELDS, RATES
 from experiments.paper.printed import Line
 
 
@@ -98,8 +98,8 @@ class Row(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The folder that its runs belong into: of the task, or of the first option that it changes."""
-        return "-".join([self.task, *list(self.options)[:1]])
+        """The folder that its runs belong into: of the task, or of the first option, but for rates, that it changes."""
+        return "-".join([self.task, *[name for name in self.options if name not in RATES][:1]])
 
     def runs(self, seeds: Sequence[int], changes: dict[str, Any] | None = None) -> list[Run]:
         """Its runs; fields of the task may be changed. Nothing is chosen, so no data is held back for validation."""
@@ -152,7 +152,7 @@ def _with_option(row: Row, option: str, value: float) -> Row:
         return row._replace(given=row.given | added[option])
     if value == 0:
         return row
-    if row.algorithm not in NOISE:
-        return row._replace(impossible=NO_NOISE)
-    noise = {name: text.format(value) for name, text in NOISE[row.algorithm].items()}
-    return row._replace(given=row.given | noise)
+    impossible = "" if row.algorithm in NOISE else NO_NOISE
+    noise = NOISE.get(row.algorithm, {"privacy": "client({:g})"})
+    given = row.given | {name: text.format(value) for name, text in noise.items()}
+    return row._replace(given=given, impossible=impossible)

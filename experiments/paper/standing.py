@@ -1,6 +1,5 @@
 """Which tables and figures are done, partly done, or cannot be run here; what is missing, and what it would cost."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from experiments.paper.costs import Cost
 from experiments.paper.evidence import Evidence
 from experiments.paper.presets import Preset
 from experiments.paper.rows import Row
-from experiments.reporting.loading import Series
+from experiments.reporting.series import Series
 from fedeba_jax.data.sources import DATASETS
 from fedeba_jax.data.sources.registry import data_folder
 
@@ -92,7 +91,7 @@ def data_of(name: str, data_dir: str | None = None) -> tuple[str, str]:
 
 
 def _holds_files(folder: Path) -> bool:
-    return folder.is_dir() and any(os.scandir(folder))
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def described(preset: Preset, each: Sequence[Standing], *, rows: bool = False) -> list[str]:

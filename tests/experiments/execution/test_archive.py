@@ -85,10 +85,10 @@ def test_damage_is_told_in_one_line(tmp_path):
     table = tmp_path / "packed" / "results.jsonl.xz"
     whole = table.read_bytes()
     table.write_bytes(whole[:-20])
-    with pytest.raises(ValueError, match="results.jsonl.xz is damaged"):
+    with pytest.raises(ValueError, match=r"results\.jsonl\.xz is damaged"):
         loading.load([tmp_path / "packed"])
     table.write_bytes(bytes(100))
-    with pytest.raises(ValueError, match="results.jsonl.xz is damaged"):
+    with pytest.raises(ValueError, match=r"results\.jsonl\.xz is damaged"):
         loading.load([tmp_path / "packed"])
 
 
