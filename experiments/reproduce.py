@@ -40,7 +40,7 @@ flags.DEFINE_bool("list", False, "Show what is done, what is missing and what it
 flags.DEFINE_list("rows", [], "Rows: names of algorithms, or rows as --list shows them; default all.")
 flags.DEFINE_list("panel", [], "Tasks of the table or figure; default all whose data is there.")
 flags.DEFINE_bool("dry_run", False, "Show what would be run, with its cost, and stop.")
-flags.DEFINE_string("results", str(evidence.RESULTS_DIR), "Folder of committed results.")
+flags.DEFINE_string("results", str(evidence.RESULTS_DIR), "Folder of committed results; empty for none.")
 flags.DEFINE_string("check", None, "Run this committed run again and compare: its name, or random.")
 common_flags.declare("task", *FIELDS, "seeds", "data_dir", "out", "plot", *common_flags.EXECUTION)
 DEFAULTS = {"task": "", "seeds": "", "out": "runs/reproduce"}
@@ -215,7 +215,7 @@ def main() -> None:
         session.set_up()
         check(results, FLAGS.check)
         return
-    known = evidence.folders_in(results)
+    known = evidence.folders_in(results) if FLAGS.results else []
     if FLAGS.list:
         print(listed(evidence.gather(known)))
         return

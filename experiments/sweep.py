@@ -4,9 +4,9 @@
         --grid=tau=0.05,0.1,0.5,1,5 --grid=alpha=0,0.1,0.5,0.9 --grid=theta=0,15,30,45,90 --seeds=0:2 --out=runs/grid
 
 --dry_run shows the plan: it compiles each program and trains ten rounds or fewer of it, to time them. A sweep that was
-stopped is resumed by the same command; with more values or seeds it runs what is missing. Presets, one for each
-ablation of the paper: --flagfile=experiments/configs/NAME.flags. Results: python -m experiments.report OUT. The default
-of --out is runs/sweep/TASK, of --validation 0.1.
+stopped is resumed by the same command; with more values or seeds it runs what is missing. Presets:
+--flagfile=experiments/configs/NAME.flags; those of the paper's tables: experiments.reproduce. Results: python -m
+experiments.report OUT. The default of --out is runs/sweep/TASK, of --validation 0.1.
 """
 
 import re

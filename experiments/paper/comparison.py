@@ -228,7 +228,8 @@ def _against(found: Comparison | None) -> list[Any]:
 
 def _lines(made: Sheet, entry: Entry) -> list[list[str]]:
     """The cells of a row, each as lines."""
-    seeds = f"{len(entry.setting.runs) if entry.setting else 0} of {entry.asked}"
+    there = len(entry.setting.runs) if entry.setting else 0
+    seeds = str(there) if there == entry.asked else f"{there} of {entry.asked}"
     status = [entry.status] if entry.status else []
     cells = [texts(entry.cells[column.key], column.digits) if entry.cells else [""] for column in made.columns]
     return [[entry.row.label, *status], [seeds], *cells]

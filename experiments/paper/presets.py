@@ -32,6 +32,7 @@ BESIDE = {
             "feddisco; a=0.1; b=0.1",
         ),
     },
+    "tau_alpha": {"fashion_mnist_mlp": ("fedeba; tau=0.1", "fedeba_plus; tau=0.1; alpha=0.5,0.9")},
 }
 ANGLES = "fedeba_plus; tau=0.1; alpha=0.9; theta=0,15,30,45,90"
 SCHEDULES = "anneal(1, 0.01),anneal(1, 0.01, shape=concave),anneal(1, 0.01, shape=convex)"
