@@ -118,8 +118,9 @@ def others(validation: float) -> dict[str, Any]:
 
 def seeds(flag: str = "seeds") -> tuple[int, ...]:
     """--seeds, or another flag like it, as numbers: 0,1,2 or 0:3."""
-    written, ranges = shown(",".join(FLAGS[flag].value)), []
-    for text in FLAGS[flag].value:
+    given: list[str] = getattr(FLAGS, flag)
+    written, ranges = shown(",".join(given)), []
+    for text in given:
         first, colon, end = text.partition(":")
         begin = seed(flag, first)
         ranges.append(range(begin, seed(flag, end) if colon else begin + 1))

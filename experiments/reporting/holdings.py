@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.reporting.pictures import PALETTE, Skipped, no_library
+from experiments.reporting.drawing import PALETTE, Skipped, no_library
 from fedeba_jax.data.holdings import Holdings, holdings, label_counts, most_common, shuffled
 from fedeba_jax.data.ragged import Ragged
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from experiments.execution.folder import MARK, OLD, write_json
-from experiments.reporting import pictures, tables
+from experiments.reporting import drawing, pictures, tables
 from experiments.reporting.loading import LAST, Series, Setting, View, by_algorithm, group, grouped, load
 from experiments.reporting.selection import choose
 
@@ -85,7 +85,7 @@ def pictures_of(
     settings: list[Setting], axes: dict[str, list[str]], view: View
 ) -> tuple[dict[str, Callable[[Path], None]], list[str]]:
     """Every picture that there might be, by file name, and a line on those that there cannot be."""
-    if reason := pictures.no_library():
+    if reason := drawing.no_library():
         return {}, [f"no pictures: {reason}"]
     jobs: dict[str, Callable[[Path], None]] = {}
     for algorithm, names in axes.items():
@@ -103,7 +103,7 @@ def draw(jobs: dict[str, Callable[[Path], None]], out: Path, skipped: list[str])
         try:
             picture(out / name)
             drawn.append(out / name)
-        except pictures.Skipped as reason:
+        except drawing.Skipped as reason:
             skipped.append(f"no {name}: {reason}")
     return drawn
 

@@ -1,5 +1,7 @@
 """The pictures: what they show, and that every one is made."""
 
+import importlib.util
+
 import pytest
 
 from experiments.reporting import pictures
@@ -74,7 +76,7 @@ def test_an_overview_of_nothing_says_why(tmp_path, capsys, monkeypatch):
     pictures.write_overview(settings, "title", tmp_path / "curves.png")
     assert capsys.readouterr().out == "no curves.png: every setting diverged or has no figures\n"
     folder = write_folder(tmp_path / "g", [Run("fedavg", {"test": [(50, 1)]})])
-    monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     pictures.write_overview(group(load([folder])), "title", tmp_path / "curves.png")
     assert "no curves.png: matplotlib is not installed; pip install 'fedeba_jax[plot]'" in capsys.readouterr().out
     assert not (tmp_path / "curves.png").exists()
