@@ -6,14 +6,12 @@ Notes:
   never sampled predicts with x_0.
 """
 
-from typing import Any
-
 from fedeba_jax import tree, weights
 from fedeba_jax.algorithm import alone, diagnose
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
-from fedeba_jax.server import Server
+from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Client, Info, InitParams, Key, Params, Private, Sizes, State
 
 
@@ -25,21 +23,20 @@ def local_only(local: LocalTraining, server: Server) -> Algorithm:
 
     Args:
       local: local training, of v_i.
-      server: not used: there is nothing to aggregate.
+      server: gets nothing to descend along, and keeps x_0.
     """
     plain = local.reporting("delta")
 
     def init(key: Key, init_params: InitParams, sizes: Sizes) -> State:
-        return State((), tree.repeat(init_params(key), sizes.num_clients))
+        x = init_params(key)
+        return State(server.init(x, sizes), tree.repeat(x, sizes.num_clients))
 
     def train(client: Client) -> Private:
         return Private(tree.add(client.state, plain.train(client, client.state).delta))
 
-    def update(state: tuple[()], cohort: Cohort) -> tuple[tuple[()], Params, Info]:
+    def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Params, Info]:
         personal = cohort.ask(train)
+        state = server.descend(state, tree.zeros_like(state.params))
         return state, personal.state, diagnose(weights.uniform(cohort.size))
 
-    def models(state: State) -> dict[str, Any]:
-        return {}
-
-    return Algorithm(init, update, models, lambda state, v: alone(v))
+    return Algorithm(init, update, lambda state: {}, lambda state, v: alone(v))

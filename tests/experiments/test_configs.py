@@ -4,7 +4,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import sweep, train
+from experiments import sweep, train, tune
 from experiments.command import cli
 from tests.support.runs import ROOT
 
@@ -22,5 +22,7 @@ def test_presets_are_sound(preset):
         flags.FLAGS(["binary", f"--flagfile={preset}"])
         if "experiments.sweep" in text:
             assert len(sweep.runs()) > 1
+        elif "experiments.tune" in text:
+            assert len(tune.runs()) > 1
         else:
             assert train.runs()
