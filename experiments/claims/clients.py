@@ -1,4 +1,4 @@
-"""Clients with quadratic losses, F_i(x) = b_i/2 |x - c_i|^2 + a_i: smooth, strongly convex, and everything in closed form.
+"""Clients with quadratic losses, F_i(x) = b_i/2 |x - c_i|^2 + a_i: strongly convex, and everything in closed form.
 
 Linear regression is of this kind: with X_i' X_i = n b_i I, c_i is the least-squares estimate and a_i what is left over.
 """

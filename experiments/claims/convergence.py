@@ -40,16 +40,13 @@ def smallest_gradients(clients: Clients, key: Key, rounds: int, tau: Scalar | No
     largest = clients.curvature.max()
     rate, server_rate = 1 / (rounds**0.5 * STEPS * largest), (STEPS * size) ** 0.5
 
-    def local(x: jax.Array, key: Key) -> jax.Array:
-        def step(models: jax.Array, k: jax.Array) -> tuple[jax.Array, None]:
-            noise = NOISE / dimension**0.5 * jax.random.normal(jax.random.fold_in(key, k), models.shape)
-            return models - rate * (clients.curvature[:, None] * (models - clients.centre) + noise), None
-
-        return jax.lax.scan(step, jnp.broadcast_to(x, (size, dimension)), jnp.arange(STEPS))[0]
+    powers = (1 - rate * clients.curvature)[:, None] ** (2 * jnp.arange(STEPS))
+    scale = rate * NOISE * jnp.sqrt(powers.sum(axis=1) / dimension)  # what noise of length NOISE in K steps adds up to
 
     def round_(carry: tuple[jax.Array, jax.Array], t: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
         x, least = carry
-        models = local(x, jax.random.fold_in(key, t))
+        noise = jax.random.normal(jax.random.fold_in(key, t), clients.centre.shape)
+        models = clients.trained(x, STEPS, rate) + scale[:, None] * noise
         p = weights.uniform(size) if tau is None else weights.entropy_based(clients.own_losses(models), tau)
         gradients = clients.gradients(x)
         now = jnp.stack([jnp.sum((p @ gradients) ** 2), jnp.sum(gradients.mean(axis=0) ** 2)])

@@ -1,8 +1,8 @@
 """Theorem 5.4 (section 5.2, appendices I.2 and I.3): is FedEBA+'s variance below FedAvg's? Random federations tell.
 
 A setting draws a federation and says which models FedAvg and FedEBA end up with. What is counted is the share of
-federations in which the variance of test losses is smaller for FedEBA: by Definition 3.1, and in the form that the proof
-of I.2 uses, in which FedEBA's clients count by their weights. alpha = 0, as in the proofs.
+federations in which the variance of test losses is smaller for FedEBA: by Definition 3.1, and in the form of the proof
+of I.2, in which FedEBA's clients count by their weights. alpha = 0, as in the proofs.
 """
 
 import functools

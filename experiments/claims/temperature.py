@@ -1,4 +1,4 @@
-"""Proposition 4.1 and appendix K: the weights solve a constrained problem with one solution; and what tau does to them."""
+"""Proposition 4.1 and appendix K: the weights are the one solution of a constrained problem; what tau does to them."""
 
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ def maximise(losses: np.ndarray, target: float, start: np.ndarray) -> np.ndarray
 
 
 def uniqueness(seed: int, problems: int = 20, starts: int = 6, clients: int = 6) -> Uniqueness:
-    """Solve random problems from random starts, and compare with p_i ~ exp(F_i / tau) at the tau that meets the target."""
+    """Random problems from random starts, compared with p_i ~ exp(F_i / tau) at the tau that meets the target."""
     rng = np.random.default_rng(seed)
     between = closed = 0.0
     curvature = -np.inf

@@ -1,10 +1,10 @@
 """The paper's toy case (appendix I.1): F_1 = 2 (x - 2)^2, F_2 = (x + 4)^2 / 2, both from x = 0 by one step of 1/4."""
 
-from typing import Any, NamedTuple
+import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from scipy.optimize import brentq
 
 from experiments.claims.clients import Clients, variance
@@ -56,22 +56,29 @@ def qffl(q: float, lipschitz: float) -> Case:
     return case(f"q-FFL, q = {q:g}, L = {lipschitz:g}", p, START + p @ moves)
 
 
-def crossings() -> dict[str, Any]:
-    """The temperatures between which FedEBA is fairer than FedAvg, where it is fairest, and where it is as printed."""
+def crossings() -> dict[str, float]:
+    """The temperature above which FedEBA is fairer than FedAvg, where it is fairest, and where it is as printed.
 
-    def gap(tau: float) -> float:
-        losses = TWO.losses(jnp.array([eba(tau).x]))
+    The mean model moves from x = -1 (tau = 0) to FedAvg's 0.5 (tau = infinity), and so towards FedAvg's gap in the end.
+    """
+
+    first, second = (float(model) for model in TWO.trained(START, 1, RATE)[:, 0])  # 2 and -1
+    loss = float(TWO.own_losses(TWO.trained(START, 1, RATE))[1])  # 4.5; the other is 0
+
+    def tau_at(x: float) -> float:
+        """tau / 4.5 = 1 / log(p_2 / p_1), where the weighted mean is x."""
+        p = (x - second) / (first - second)
+        return loss / math.log((1 - p) / p)
+
+    def gap(x: float) -> float:
+        losses = TWO.losses(jnp.array([x]))
         return float(losses[0] - losses[1])
 
-    other = fedavg()
-    grid = np.geomspace(0.5, 1e4, 400)
-    fairer = [tau for tau in grid if eba(tau).variance < other.variance]
-    first = brentq(lambda tau: abs(gap(tau)) - other.gap, 0.5, fairer[0] + 0.1)
+    as_unfair = brentq(lambda x: gap(x) - fedavg().gap, second, 0.0)  # on the side of the second client
     return {
-        "fairer_from": float(first),
-        "fairer_up_to": None if fairer[-1] == grid[-1] else float(fairer[-1]),
-        "fairest": float(brentq(gap, 1.0, 100.0)),
-        "as_printed": float(brentq(lambda tau: eba(tau).x - PRINTED["eba"], 1.0, 100.0)),
+        "fairer_above": tau_at(as_unfair),
+        "fairest": tau_at(brentq(gap, second, first)),
+        "as_printed": tau_at(PRINTED["eba"]),
     }
 
 

@@ -126,26 +126,25 @@ def test_stopped_at_any_chunk_it_is_resumed_to_the_same_bytes(tmp_path, monkeypa
     tune.main()
     whole = files(tmp_path / "out")
     told = Progress.__call__
-    for stop in (3,):
-        left = [stop] * 20
+    left = [3] * 20
 
-        def stopping(self, event, left=left):
-            told(self, event)
-            if isinstance(event, runner.Chunk) and left:
-                left[0] -= 1
-                if not left[0]:
-                    left.pop(0)
-                    raise Killed
+    def stopping(self, event):
+        told(self, event)
+        if isinstance(event, runner.Chunk) and left:
+            left[0] -= 1
+            if not left[0]:
+                left.pop(0)
+                raise Killed
 
-        monkeypatch.setattr(Progress, "__call__", stopping)
-        with flagsaver.flagsaver(out=str(tmp_path / f"stopped_{stop}")):
-            stops = 0
-            while True:
-                try:
-                    tune.main()
-                    break
-                except Killed:
-                    stops += 1
-        assert stops > 2
-        assert files(tmp_path / f"stopped_{stop}") == whole
+    monkeypatch.setattr(Progress, "__call__", stopping)
+    stops = 0
+    with flagsaver.flagsaver(out=str(tmp_path / "stopped")):
+        while True:
+            try:
+                tune.main()
+                break
+            except Killed:
+                stops += 1
+    assert stops > 2
+    assert files(tmp_path / "stopped") == whole
     capsys.readouterr()
