@@ -2,7 +2,8 @@
 
     python -m experiments.compare --task=fashion_mnist_mini_mlp --rounds=200 --seeds=0,1 --out=runs/compare
 
---algorithm names some of them; all flags of a task work. compare.md in --out holds the table; a method that diverges
+--algorithm names some of them; all flags of a task work. compare.md in --out holds the table, and that of the
+differences to --baseline with intervals and verdicts, which need six seeds (docs/statistics.md). A method that diverges
 has a row that says so.
 Stopped, it is resumed by the same command; --overwrite trains anew.
 """
@@ -20,6 +21,7 @@ from experiments.reporting import loading, summary, tables
 from fedeba_jax import ALGORITHMS
 
 FLAGS = flags.FLAGS
+flags.DEFINE_string("baseline", None, "The method that the others are compared with, seed by seed; default fedavg.")
 common_flags.declare("algorithm", "task", *FIELDS, "data", "data_dir", "seeds", "out", *common_flags.EXECUTION)
 
 DEFAULTS = {
@@ -29,7 +31,7 @@ DEFAULTS = {
     "rounds": 200,
     "out": "runs/compare",
 }
-KEYS = ("mean", "variance", "worst5", "best5", "bytes", "rounds_per_second")
+KEYS = ("mean", "variance", "variance_corrected", "worst5", "best5", "gap", "bytes", "rounds_per_second")
 
 
 def main() -> None:
@@ -47,9 +49,11 @@ def main() -> None:
     summary.write(out)
     settings = loading.group(loading.load([out]), model=None)
     title = f"{FLAGS.task}, {asked[0].task.rounds} rounds, seeds {', '.join(FLAGS.seeds)}"
-    table = tables.build(settings, title, model=None, keys=KEYS)
-    tables.show(table)
-    (out / "compare.md").write_text(tables.to_markdown(table))
+    table = tables.build(settings, title, model=None, keys=KEYS, against=FLAGS.baseline)
+    made = [table for table in (table, tables.comparison(table)) if table]
+    for table in made:
+        tables.show(table)
+    (out / "compare.md").write_text("\n".join(map(tables.to_markdown, made)))
     print(f"table: {out / 'compare.md'}")
 
 

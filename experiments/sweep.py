@@ -20,7 +20,7 @@ from experiments.command.opening import opened
 from experiments.command.runs import Run, grouped
 from experiments.execution import cluster, runner, session
 from experiments.execution.progress import Progress
-from experiments.reporting import loading, selection, summary
+from experiments.reporting import loading, selection, series, summary
 
 FLAGS = flags.FLAGS
 flags.DEFINE_multi_string("grid", [], "NAME=VALUE,VALUE,... of a hyper-parameter or a field of the task; repeatable.")
@@ -103,7 +103,7 @@ def main() -> None:
     progress = Progress(FLAGS.select_on, FLAGS.metric)
     session.run(asked, out, progress, batch_runs=FLAGS.batch_runs, in_detail=True, over=resources())
     summary.write(out)
-    view = loading.View(metric=FLAGS.metric, split=FLAGS.select_on)
+    view = series.View(metric=FLAGS.metric, split=FLAGS.select_on)
     for line in selection.costly(loading.group(loading.load([out])), view):
         print(line)
     print(f"results: {out}; tables and pictures: python -m experiments.report {out}")

@@ -24,8 +24,8 @@ from experiments.claims.statements import Statement
 from experiments.command import cli
 from experiments.command import flags as common_flags
 from experiments.execution import folder
-from experiments.reporting import drawing, tables
-from experiments.reporting.drawing import figure, line
+from experiments.reporting import tables
+from experiments.reporting.style import SHADES, Skipped, figure, line
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("federations", 2000, "Random federations of each cell of a map.", lower_bound=1)
@@ -153,11 +153,10 @@ def markdown(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 def draw(maps: Mapping[str, Map], course: Course, out: Path) -> None:
     """Both pictures, as PNG and SVG."""
     try:
-        for kind in ("png", "svg"):
-            draw_maps(maps, out / f"fairness.{kind}")
-            draw_course(course, out / f"convergence.{kind}")
+        draw_maps(maps, out / "fairness.png")
+        draw_course(course, out / "convergence.png")
         print(f"pictures: {out / 'fairness.png'}, {out / 'convergence.png'}, and as SVG")
-    except drawing.Skipped as reason:
+    except Skipped as reason:
         print(f"no pictures: {reason}")
 
 
@@ -171,7 +170,7 @@ def draw_maps(maps: Mapping[str, Map], out: Path) -> None:
 
 
 def _heat(pane: Any, shares: np.ndarray, title: str) -> None:
-    pane.imshow(shares, cmap="cividis", vmin=0, vmax=1, aspect="auto", origin="lower")
+    pane.imshow(shares, cmap=SHADES, vmin=0, vmax=1, aspect="auto", origin="lower")
     for (i, j), share in np.ndenumerate(shares):
         color = "white" if share < 0.5 else "black"
         pane.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=8, color=color)
@@ -188,9 +187,9 @@ def draw_course(course: Course, out: Path) -> None:
             (panes[1], course.average, "of the mean loss over clients"),
         ):
             for n, (tau, own) in enumerate(zip(course.taus, values, strict=True)):
-                pane.loglog(course.rounds, own, marker="o", label=f"FedEBA, tau {tau:g}", **line(n))
+                pane.loglog(course.rounds, own, label=f"FedEBA, tau {tau:g}", **line(n, len(own)))
             if values is course.average:
-                pane.loglog(course.rounds, course.fedavg, marker="s", label="FedAvg", **line(len(course.taus)))
+                pane.loglog(course.rounds, course.fedavg, label="FedAvg", **line(len(course.taus), len(course.fedavg)))
             top = values[:, 0].max()
             reference = top * np.sqrt(course.rounds[0] / np.array(course.rounds))
             pane.loglog(course.rounds, reference, "k:", lw=1, label="1 / sqrt(T)")

@@ -21,7 +21,7 @@ from experiments.command.values import Call, short
 from experiments.execution import session
 from experiments.execution.progress import Progress
 from experiments.reporting import pictures, summary
-from experiments.reporting.loading import Setting
+from experiments.reporting.series import Setting
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("hparams", "", "Hyper-parameters of the algorithm, as tau=0.1,alpha=0.9; --list shows them.")

@@ -7,8 +7,8 @@ Every method gets --budget points of its own space: the learning rate, and what 
 Half of the points go on for twice the rounds, until two are left for all rounds. --dry_run shows the plan: runs, rounds
 and an estimate. Stopped, it is resumed by the same command; with more methods it tunes those that are missing.
 
-Into --out go rung_1, rung_2, ... and test, folders like those of a sweep; tune.json, tune.md, tune.png and tune.svg.
-The default of --out is runs/tune/TASK, of --validation 0.1, of --algorithm all methods.
+Into --out go rung_1, rung_2, ... and test, folders like those of a sweep; tune.json, tune.md, report.html, and
+tune.png and .svg. The default of --out is runs/tune/TASK, of --validation 0.1, of --algorithm all methods.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,8 @@ from experiments.command.spaces import Rung
 from experiments.execution import folder, runner, session
 from experiments.execution.batches import measured
 from experiments.execution.progress import Progress
-from experiments.reporting import drawing, loading, tuning
+from experiments.reporting import loading, page, style, tables, tuning, web
+from experiments.reporting.series import Series, View
 from experiments.reporting.tuning import Method, Trial
 from fedeba_jax import ALGORITHMS
 
@@ -210,13 +211,28 @@ def write(asked: Tuning, out: Path, methods: list[Method]) -> None:
         "methods": tuning.as_json(methods),
     }
     folder.write_json(out / "tune.json", content)
-    print(f"table: {out / 'tune.md'}; all points: {out / 'tune.json'}")
+    web.write(out / page.HTML, title, kinds(asked, out, methods), View(task=FLAGS.task), lines=below)
+    print(f"table: {out / 'tune.md'}; page: {out / page.HTML}; all points: {out / 'tune.json'}")
     try:
-        for kind in ("png", "svg"):
-            tuning.plane(methods, title, out / f"tune.{kind}")
+        tuning.plane(methods, title, out / "tune.png")
         print(f"picture: {out / 'tune.png'}, and as SVG")
-    except drawing.Skipped as reason:
+    except style.Skipped as reason:
         print(f"no tune.png: {reason}")
+
+
+def kinds(asked: Tuning, out: Path, methods: list[Method]) -> list[tables.Table]:
+    """The test runs as the tables of a report: of the chosen points, and of the defaults."""
+    series = loading.load([out / "test"])
+    found: dict[str, list[Series]] = {tuning.TUNED: [], tuning.UNTUNED: []}
+    for one in methods:
+        if one.chosen is not None:
+            found[tuning.TUNED] += tuning.of_point(series, one.algorithm, one.points[one.chosen])
+        found[tuning.UNTUNED] += tuning.of_point(series, one.algorithm, asked.values(one.algorithm, {}))
+    return [
+        tables.build(loading.group(own, model=None), f"{FLAGS.task}, {kind}", model=None)
+        for kind, own in found.items()
+        if own
+    ]
 
 
 if __name__ == "__main__":

@@ -1,25 +1,33 @@
-"""Folders of experiments as a list of series: a series is one setting with one seed.
+"""Folders of experiments as a list of series, and series that differ in nothing but the seed as settings.
 
 Every binary writes the same layout (experiment.json, results.jsonl, timings.jsonl), so there is one loader.
-A `Setting` is what one row of a table shows: an algorithm with its parameters that vary, over its seeds.
 """
 
-import dataclasses
 import json
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 
-from experiments.execution.folder import MARK, OLD, RESULTS, TIMINGS, description, finished, read_rows, shown
-from experiments.reporting.columns import METRICS
+from experiments.execution.folder import MARK, OLD, RESULTS, TIMINGS, description, finished, read_rows
+from experiments.reporting.series import (
+    DEALT,
+    Origin,
+    Series,
+    Setting,
+    Source,
+    Traffic,
+    by_algorithm,
+    grouped,
+    sort_key,
+)
+from fedeba_jax.metrics import MEASURES
 
-LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
 NOT_COMPARED = ("eval_every",)  # settings that change when a run is evaluated, not what it does
+ALONE = "local_only"  # the method that tells what each client reaches by itself
 REMEDY = "give folders of experiments.train, sweep, demo or compare"
 
 NUMBER, MAYBE, SCALAR = (int, float, type(None)), (int, type(None)), (str, int, float, type(None))
@@ -30,7 +38,7 @@ ROW = {
     **dict.fromkeys(("seed", "round", "rounds", "origin", "exchanges", "bytes_down", "bytes_up", "final"), int),
     **dict.fromkeys(("hparams", "settings"), dict),
     **dict.fromkeys(("gate_open", "diverged_round"), MAYBE),
-    **dict.fromkeys(METRICS, NUMBER),
+    **dict.fromkeys(MEASURES, NUMBER),
 }
 LAST_ROW = {
     **dict.fromkeys(("client_accuracy", "client_examples"), list),
@@ -39,163 +47,6 @@ LAST_ROW = {
     "rows": int,
 }
 TIMING = {"runs": list, "rounds": int, "seconds": (int, float), "compiled": int}
-
-Item = TypeVar("Item")
-
-
-class View(NamedTuple):
-    """Which figures are looked at: of which model, over how many evaluations, by what, of what, on which data."""
-
-    model: str = "global"
-    last: int = LAST  # evaluations that a figure averages
-    metric: str = "mean"  # by which settings are better than others
-    task: str = ""
-    split: str = "test"
-
-
-class Origin(NamedTuple):
-    """The code and the data that a row was made with."""
-
-    commit: str  # "unknown" outside a checkout; ends in "+" if files were changed since the commit
-    data: str  # name of the data set
-    md5: tuple[tuple[str, str], ...]  # of each of its arrays
-
-
-class Source(NamedTuple):
-    """The folder that a series was read from."""
-
-    folder: Path
-    task: str
-    varies: tuple[str, ...]
-    missing: str  # what an unfinished folder lacks; "" if it is complete
-
-
-class Traffic(NamedTuple):
-    """Communication of the whole cohort from the first round on."""
-
-    exchanges: int
-    bytes_down: int
-    bytes_up: int
-    gate_open: int | None  # rounds with the gate open; None without a gate
-
-
-class Series(NamedTuple):
-    """One setting with one seed."""
-
-    algorithm: str
-    hparams: dict[str, Any]
-    settings: dict[str, Any]
-    seed: int
-    source: Source
-    rounds_per_second: float | None  # of all runs that were trained together with this one; None if not timed
-    origins: list[Origin]
-    evals: dict[tuple[str, str], dict[int, dict[str, float]]]  # by split and model, and by round
-    traffic: dict[int, Traffic]  # by round
-    client_accuracy: dict[str, np.ndarray]  # by model, after the last round
-    diverged: int | None  # the round
-    diverged_clients: list[int]  # who was sampled in it
-    privacy: dict[str, Any] | None  # what a private run may claim once it is finished
-
-    @property
-    def rounds(self) -> int:
-        """The last round that was evaluated."""
-        return max(self.traffic)
-
-    @property
-    def finished(self) -> bool:
-        return self.diverged is not None or self.rounds >= self.settings["rounds"]
-
-    @property
-    def models(self) -> set[str]:
-        return {model for _, model in self.evals}
-
-    @property
-    def has_gate(self) -> bool:
-        """Gates have an angle theta; a gate that never opened is a gate all the same."""
-        counts = [spent.gate_open for spent in self.traffic.values()]
-        return None not in counts and ("theta" in self.hparams or any(counts))
-
-    def shown(self, model: str) -> str:
-        """The model that is shown for the wanted one, see `shown`."""
-        return shown(self.models, model)
-
-    def curve(self, metric: str, view: View) -> dict[int, float]:
-        """The metric by round."""
-        rows = self.evals.get((view.split, self.shown(view.model)), {})
-        return {t: row[metric] for t, row in sorted(rows.items())}
-
-    def value(self, metric: str, view: View) -> float:
-        """Mean of the last evaluations; communication and speed are those of the whole run."""
-        spent = self.traffic[self.rounds]
-        if metric == "bytes":
-            return float(spent.bytes_down + spent.bytes_up)
-        if metric == "additional_cost":  # exchanges beyond one per round, as a share of all
-            return 1 - self.rounds / max(spent.exchanges, self.rounds)
-        if metric == "rounds_per_second":
-            return np.nan if self.rounds_per_second is None else self.rounds_per_second
-        values = list(self.curve(metric, view).values())[-view.last :]
-        return float(np.mean(values)) if values else np.nan
-
-
-@dataclasses.dataclass(eq=False)
-class Setting:
-    """An algorithm with the parameters that vary, over seeds."""
-
-    algorithm: str
-    parameters: dict[str, Any]  # those that vary
-    runs: list[Series]
-
-    @property
-    def label(self) -> str:
-        return " ".join([self.algorithm, *(f"{name}={text(value)}" for name, value in self.parameters.items())])
-
-    @property
-    def diverged(self) -> dict[int, int]:
-        """Seed -> round."""
-        return {run.seed: run.diverged for run in self.runs if run.diverged is not None}
-
-    @property
-    def status(self) -> str:
-        """Why it takes no part in a comparison; "" if it does."""
-        if self.diverged:
-            return "diverged: " + ", ".join(f"seed {seed} in round {t}" for seed, t in self.diverged.items())
-        finished = all(run.finished for run in self.runs)
-        return "" if finished else f"unfinished: round {self.rounds} of {self.runs[0].settings['rounds']}"
-
-    @property
-    def rounds(self) -> int:
-        """Rounds that every seed has done."""
-        return min(run.rounds for run in self.runs)
-
-    @property
-    def privacy(self) -> dict[str, Any] | None:
-        """The claim of the seed that guarantees least: none at all, or else the largest epsilon."""
-        claims = [run.privacy for run in self.runs if run.privacy]
-        return max(claims, key=lambda claim: (not claim["guarantee"], claim["epsilon"] or 0.0), default=None)
-
-    def values(self, metric: str, view: View) -> dict[int, float]:
-        """Seed -> the metric of that seed."""
-        return {run.seed: run.value(metric, view) for run in self.runs}
-
-    def mean(self, metric: str, view: View) -> float:
-        return float(np.mean(list(self.values(metric, view).values())))
-
-    def averaged(self, view: View) -> int:
-        """The number of evaluations that a mean of the last ones really has, at most `view.last`."""
-        return min(view.last, *(len(run.curve("mean", view)) for run in self.runs))
-
-
-def grouped(items: Iterable[Item], key: Callable[[Item], Any]) -> dict[Any, list[Item]]:
-    """Items by a key, in the order in which they come."""
-    found: dict[Any, list[Item]] = {}
-    for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
-
-
-def by_algorithm(items: Iterable[Item]) -> dict[str, list[Item]]:
-    """Series or settings of each algorithm."""
-    return grouped(items, attrgetter("algorithm"))
 
 
 def load(folders: Iterable[str | Path]) -> list[Series]:
@@ -209,7 +60,7 @@ def load(folders: Iterable[str | Path]) -> list[Series]:
         raise ValueError(f"no folder is given; {REMEDY}")
     series = [one for folder in unique.values() for one in _load_folder(folder)]
     _check_same_data(series)
-    return series
+    return _with_alone(series)
 
 
 def group(series: Sequence[Series], model: str | None = "global") -> list[Setting]:
@@ -227,10 +78,27 @@ def group(series: Sequence[Series], model: str | None = "global") -> list[Settin
     return settings
 
 
-def text(value: Any) -> str:
-    """A parameter's value as it is written on the command line."""
-    word = str(value).lower() if isinstance(value, bool) or value is None else str(value)
-    return f"{value:g}" if isinstance(value, float) else word
+def _with_alone(series: Sequence[Series]) -> list[Series]:
+    """Series that know what each client reaches by itself, where a run of `local_only` on the same data tells it.
+
+    The same data is that of the same seed, dealt in the same way; of several such runs, it is the one that agrees in
+    most of its settings.
+    """
+
+    def dealt(one: Series) -> tuple[Any, ...]:
+        return one.seed, *(one.settings.get(name) for name in DEALT)
+
+    def agrees(one: Series, other: Series) -> int:
+        return sum(one.settings.get(name) == value for name, value in other.settings.items())
+
+    known = [one for one in series if one.algorithm == ALONE and "personal" in one.client_accuracy]
+    by_data = grouped(known, dealt)
+    return [
+        one._replace(alone=max(found, key=lambda other: agrees(one, other)).client_accuracy["personal"])
+        if (found := by_data.get(dealt(one)))
+        else one
+        for one in series
+    ]
 
 
 def printable(value: Any) -> Any:
@@ -240,13 +108,6 @@ def printable(value: Any) -> Any:
     if isinstance(value, list):
         return [printable(one) for one in value]
     return "".join(c if c.isprintable() else "?" for c in value) if isinstance(value, str) else value
-
-
-def sort_key(value: Any) -> tuple[int, float, str]:
-    """None, then numbers, then words, with numbers in them by size: client(2.0) before client(10.0)."""
-    if value is None or isinstance(value, int | float):
-        return (value is not None, float(value or 0), "")
-    return (2, 0.0, re.sub(r"\d+(\.\d+)?", lambda match: f"{float(match[0]):020.6f}", str(value)))
 
 
 def _varying(values: Sequence[dict[str, Any]], declared: set[str]) -> list[str]:
@@ -365,17 +226,25 @@ def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], r
         origins=list(dict.fromkeys(origins[row["origin"]] for row in rows)),
         evals={key: {row["round"]: _metrics(row) for row in own} for key, own in by_model.items()},
         traffic={row["round"]: Traffic(*(row[name] for name in Traffic._fields)) for row in rows},
-        client_accuracy={
-            row["model"]: np.array(row["client_accuracy"], float) for row in rows if "client_accuracy" in row
-        },
+        client_accuracy=_by_model(rows, "client_accuracy"),
+        client_examples=_by_model(rows, "client_examples"),
         diverged=last["diverged_round"],
         diverged_clients=last.get("diverged_clients") or [],
         privacy=last.get("privacy"),
     )
 
 
+def _by_model(rows: Sequence[dict[str, Any]], name: str) -> dict[str, np.ndarray]:
+    """A list of the last rows, one number per client."""
+    known = {row["model"]: np.array(row[name], float) for row in rows if "client_accuracy" in row}
+    if any(values.ndim != 1 for values in known.values()):
+        raise TypeError(name)
+    return known
+
+
 def _metrics(row: dict[str, Any]) -> dict[str, float]:
-    return {name: np.nan if row[name] is None else float(row[name]) for name in METRICS}
+    known = {name: np.nan if row[name] is None else float(row[name]) for name in MEASURES}
+    return known | {"variance_corrected": known["variance"] - known["noise"]}
 
 
 def _origin(content: dict[str, Any]) -> Origin:

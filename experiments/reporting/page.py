@@ -7,11 +7,15 @@ from operator import attrgetter
 from pathlib import Path
 
 from experiments.execution.folder import MARK, OLD, write_json
-from experiments.reporting import drawing, pictures, tables
-from experiments.reporting.loading import LAST, Series, Setting, View, by_algorithm, group, grouped, load
+from experiments.reporting import heat, pictures, tables, web
+from experiments.reporting.columns import TERMINAL
+from experiments.reporting.loading import group, load
 from experiments.reporting.selection import choose
+from experiments.reporting.series import LAST, Series, Setting, View, by_algorithm, grouped
+from experiments.reporting.style import ENDINGS, Skipped, no_library
 
 PICTURES = (pictures.plane, pictures.curves, pictures.clients, pictures.gates)
+HTML = "report.html"
 FORMAT, REPORT = "fedeba_jax report", "report.json"  # the mark of a folder that a report may replace
 
 
@@ -23,6 +27,7 @@ def report(
     select_on: str | None = "validation",
     metric: str = "mean",
     model: str = "global",
+    baseline: str | None = None,
     axes: Sequence[str] = (),
     plot: bool = True,
 ) -> None:
@@ -30,25 +35,34 @@ def report(
     series = load(folders)
     _check_model(series, model)
     settings = group(series, model)
-    heat_axes = pictures.heat_axes(settings, axes)
+    heat_axes = heat.axes_of(settings, axes)
     task = ", ".join(dict.fromkeys(one.source.task for one in series))
     view = View(model, last, metric, task)
     choice = choose(settings, view._replace(split=select_on)) if select_on else None
-    made = {"settings": tables.build(settings, f"{task}: all settings", model=model, last=last)}
+    build = partial(tables.build, model=model, last=last, against=baseline)
+    made = {"settings": build(settings, f"{task}: all settings")}
     if choice:
-        title = f"{task}: chosen on {select_on} data by {metric}"
-        chosen = tables.build(choice.settings, title, model=model, last=last)
+        chosen = build(choice.settings, f"{task}: chosen on {select_on} data by {metric}")
         made["chosen"] = chosen._replace(notes=[*choice.notes, *chosen.notes])
+    compared = {name: other for name, table in made.items() if (other := tables.comparison(table))}
     jobs, skipped = pictures_of(settings, heat_axes, view) if plot else ({}, [])
-    _claim(out, ["report.md", *(f"{name}.{ending}" for name in made for ending in ("csv", "tex")), *jobs])
+    texts = {f"{name}.csv": tables.to_csv(table) for name, table in made.items()}
+    texts |= {f"{name}.tex": tables.to_latex(table) for name, table in made.items()}
+    texts |= {f"{name}_compared.tex": tables.to_latex(table) for name, table in compared.items()}
+    drawings = [str(Path(name).with_suffix(ending)) for name in jobs for ending in ENDINGS]
+    _claim(out, ["report.md", HTML, *texts, *drawings])
+    for name, content in texts.items():
+        (out / name).write_text(content)
     for name, table in made.items():
-        tables.show(table, by=metric)
-        (out / f"{name}.csv").write_text(tables.to_csv(table))
-        (out / f"{name}.tex").write_text(tables.to_latex(table))
+        tables.show(table, by=metric, keys=TERMINAL)
+        if name in compared:
+            tables.show(compared[name])
     provenance = [*sources(series), *privacy(settings)]
     drawn = draw(jobs, out, skipped)
     print(*provenance, *skipped, sep="\n")
-    parts = [tables.to_markdown(table) for table in reversed(made.values())]
+    parts = [
+        tables.to_markdown(table) for name in reversed(made) for table in (made[name], compared.get(name)) if table
+    ]
     parts += [
         "### Sources\n",
         *(f"- {tables.markdown(line)}" for line in provenance),
@@ -57,7 +71,8 @@ def report(
     ]
     parts += [f"\n{line}" for line in skipped]
     (out / "report.md").write_text("\n".join(parts) + "\n")
-    print(f"report: {out / 'report.md'}; pictures: {', '.join(p.name for p in drawn) or 'none'}")
+    web.write(out / HTML, f"{task}: report", list(made.values()), view, lines=provenance, axes=heat_axes)
+    print(f"report: {out / 'report.md'}, {out / HTML}; pictures: {', '.join(p.name for p in drawn) or 'none'}")
 
 
 def sources(series: Sequence[Series]) -> Iterator[str]:
@@ -85,7 +100,7 @@ def pictures_of(
     settings: list[Setting], axes: dict[str, list[str]], view: View
 ) -> tuple[dict[str, Callable[[Path], None]], list[str]]:
     """Every picture that there might be, by file name, and a line on those that there cannot be."""
-    if reason := drawing.no_library():
+    if reason := no_library():
         return {}, [f"no pictures: {reason}"]
     jobs: dict[str, Callable[[Path], None]] = {}
     for algorithm, names in axes.items():
@@ -103,7 +118,7 @@ def draw(jobs: dict[str, Callable[[Path], None]], out: Path, skipped: list[str])
         try:
             picture(out / name)
             drawn.append(out / name)
-        except drawing.Skipped as reason:
+        except Skipped as reason:
             skipped.append(f"no {name}: {reason}")
     return drawn
 

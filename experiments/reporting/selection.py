@@ -1,16 +1,18 @@
-"""Which settings may be compared, and which of each algorithm to report: the best by a metric on one split."""
+"""Which settings may be compared, with which baseline, and which of each algorithm to report.
+
+The one to report is the best by a metric on one split.
+"""
 
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.reporting.columns import COLUMNS
-from experiments.reporting.loading import Setting, View, by_algorithm
-from experiments.reporting.statistics import within_noise
+from experiments.reporting.series import DEALT, Setting, View, by_algorithm
+from experiments.reporting.statistics import FEWEST, WORSE, judged, paired
 
+BASELINE = "fedavg"  # that settings are compared with, where it is among them
 ON_TEST = "the choice used the test data: the figures of chosen settings are optimistic"
-
-
 FAR = 5.0  # points of mean accuracy
 
 
@@ -31,6 +33,37 @@ def ranked(settings: Sequence[Setting], view: View) -> list[Setting]:
     """Those that may be best and have a figure, best first."""
     known = {s: mean for s in comparable(settings) if not math.isnan(mean := s.mean(view.metric, view))}
     return sorted(known, key=lambda s: COLUMNS[view.metric].rank(known[s]))
+
+
+def baseline(settings: Sequence[Setting], asked: str | None = None) -> dict[Setting, Setting]:
+    """The setting that each is compared with: one of the algorithm, or with the label, that was asked for.
+
+    It must be of the same data, dealt in the same way. Where there are several, it is the one that has the same values
+    of all parameters that both have. A setting without such a one, the baseline itself, and what diverged or is
+    unfinished beside finished ones, is compared with none.
+
+    Raises:
+      ValueError: if there is no such algorithm or label.
+    """
+    name = asked or BASELINE
+    candidates = [s for s in settings if name in (s.algorithm, s.label)]
+    if asked and not candidates:
+        known = ", ".join(by_algorithm(settings))
+        raise ValueError(f"--baseline={asked} is not among the settings; give an algorithm ({known}) or a label")
+    usable = comparable(settings)
+    found = {}
+    for own in usable:
+        fitting = [s for s in candidates if _agree(own, s, DEALT)]
+        if len(fitting) > 1:
+            fitting = [s for s in fitting if _agree(own, s)]
+        if len(fitting) == 1 and fitting[0] in usable and fitting[0] is not own:
+            found[own] = fitting[0]
+    return found
+
+
+def _agree(one: Setting, other: Setting, names: Sequence[str] | None = None) -> bool:
+    both = one.parameters.keys() & other.parameters.keys()
+    return all(one.parameters[name] == other.parameters[name] for name in both if names is None or name in names)
 
 
 def costly(settings: Sequence[Setting], view: View) -> list[str]:
@@ -62,22 +95,26 @@ def choose(settings: Sequence[Setting], view: View) -> Choice | None:
         elif not usable:
             choice.notes.append(f"{algorithm}: every setting diverged; none is chosen")
         else:
-            best, close = _best(usable, view)
+            best, told = _best(usable, view)
             choice.settings.append(best)
-            told = f"; not to be told from it on {view.split} data: {close}" if close else ""
             left = f"; left out, diverged or unfinished: {out}" if (out := len(own) - len(usable)) else ""
             choice.notes.append(f"{algorithm}: best of {len(usable)} settings{told}{left}")
     return choice
 
 
-def _best(settings: Sequence[Setting], view: View) -> tuple[Setting, int]:
-    """The best setting, and the number of others that are within noise of it."""
+def _best(settings: Sequence[Setting], view: View) -> tuple[Setting, str]:
+    """The best setting, and what to say of those that the seeds cannot tell from it."""
     _check_split(settings, view)
     order = ranked(settings, view)
     if not order:
         raise ValueError(f"no setting of {settings[0].algorithm} has a finite {view.metric}; give another --metric")
     best, *others = (setting.values(view.metric, view) for setting in order)
-    return order[0], sum(bool(within_noise(best, other)) for other in others)
+    higher = COLUMNS[view.metric].higher_is_better
+    compared = [one for one in judged([paired(other, best, higher=higher) for other in others]) if one]
+    if any(one.seeds < FEWEST for one in compared):
+        return order[0], f"; fewer than {FEWEST} seeds cannot tell them apart"
+    close = sum(one.verdict != WORSE for one in compared)
+    return order[0], f"; not shown to be worse on {view.split} data: {close}" if close else ""
 
 
 def _check_split(settings: Sequence[Setting], view: View) -> None:

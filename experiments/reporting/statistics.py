@@ -148,26 +148,16 @@ class Cell(NamedTuple):
 
     mean: float
     std: float  # population
-    half_width: float | None  # of the 95 % interval; None with one seed
+    low: float | None  # of the 95 % interval of the mean; None with fewer than FEWEST seeds
+    high: float | None
     mark: str = ""  # "best" or "second"
-    noise: bool | None = None  # within noise of the best; None: this is the best, or it cannot be decided
+    against: Comparison | None = None  # the baseline; None: this is the baseline, or it takes no part
 
 
 def spread(values: Sequence[float]) -> Cell:
-    """Mean, population standard deviation, and half the width of the 95 % interval by Student's t."""
+    """Mean, population standard deviation and interval."""
     numbers = np.array(values, float)
-    n = len(numbers)
-    half = float(stats.t.ppf(0.975, n - 1) * numbers.std(ddof=1) / n**0.5) if n > 1 else None
-    return Cell(float(numbers.mean()), float(numbers.std()), half)
-
-
-def within_noise(best: dict[int, float], other: dict[int, float]) -> bool | None:
-    """Whether the seeds that both have cannot tell them apart; None with fewer than two such seeds."""
-    common = sorted(best.keys() & other.keys())
-    if len(common) < 2:
-        return None
-    difference = spread([best[seed] - other[seed] for seed in common])
-    return abs(difference.mean) <= (difference.half_width or 0.0)
+    return Cell(float(numbers.mean()), float(numbers.std()), *(interval(numbers) or (None, None)))
 
 
 def mark(means: Sequence[float], *, higher: bool) -> list[str]:
@@ -181,15 +171,46 @@ def mark(means: Sequence[float], *, higher: bool) -> list[str]:
     return [marks.get(number, "") for number in rounded]
 
 
-def compare(values: Sequence[dict[int, float]], taking_part: Sequence[bool], *, higher: bool) -> list[Cell]:
-    """The cells of one metric, from the values by seed of each setting; only those taking part are marked."""
-    cells = [spread(list(by_seed.values())) for by_seed in values]
-    means = [cell.mean if part else math.nan for cell, part in zip(cells, taking_part, strict=True)]
-    marks = mark(means, higher=higher)
-    if "best" not in marks:
-        return cells
-    best = values[marks.index("best")]
-    return [
-        cell._replace(mark=m, noise=None if m == "best" or math.isnan(mean) else within_noise(best, own))
-        for cell, m, mean, own in zip(cells, marks, means, values, strict=True)
-    ]
+def cells(
+    values: Sequence[dict[int, float]], taking_part: Sequence[bool], baselines: Sequence[int | None], *, higher: bool
+) -> list[Cell]:
+    """The cells of one column.
+
+    Args:
+      values: by seed, of each row.
+      taking_part: only these rows are marked.
+      baselines: the row that each is compared with; None: with none.
+      higher: whether a higher value is better.
+    """
+    found = [spread(list(by_seed.values())) for by_seed in values]
+    means = [cell.mean if part else math.nan for cell, part in zip(found, taking_part, strict=True)]
+    comparisons = judged([
+        None if other is None else paired(own, values[other], higher=higher)
+        for own, other in zip(values, baselines, strict=True)
+    ])  # fmt: skip
+    marked = zip(found, mark(means, higher=higher), comparisons, strict=True)
+    return [cell._replace(mark=sign, against=against) for cell, sign, against in marked]
+
+
+def wilson(accuracies: np.ndarray, num_examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's 95 % interval of each client's accuracy, in percent: a share of so many test examples.
+
+    (a + z^2 / 2n -+ z sqrt(a (1 - a) / n + z^2 / 4n^2)) / (1 + z^2 / n), with z = 1.96.
+    """
+    share, n = np.asarray(accuracies, float) / 100, np.maximum(np.asarray(num_examples, float), 1)
+    z = stats.norm.ppf(1 - LEVEL / 2)
+    middle, reach = share + z**2 / (2 * n), z * np.sqrt(np.maximum(share * (1 - share) / n + z**2 / (4 * n**2), 0))
+    low, high = (100 * (middle + sign * reach) / (1 + z**2 / n) for sign in (-1, 1))
+    return np.clip(low, 0, 100), np.clip(high, 0, 100)
+
+
+def pareto_front(points: Sequence[tuple[float, ...]]) -> list[int]:
+    """Indices of the points that no other beats in one coordinate without losing in another; lower is better.
+
+    In the order of the first coordinate. Equal points are on the front together.
+    """
+    found = [
+        i for i, own in enumerate(points)
+        if not any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in points)
+    ]  # fmt: skip
+    return sorted(found, key=lambda i: points[i])

@@ -11,11 +11,12 @@ from rich.console import Console
 from experiments.execution.folder import SUMMARY, cleaned, write_json
 from experiments.reporting import tables
 from experiments.reporting.columns import METRICS
-from experiments.reporting.loading import Setting, View, group, load
+from experiments.reporting.loading import group, load
+from experiments.reporting.series import Setting, View
 from experiments.reporting.statistics import spread
 from fedeba_jax.metrics import SHOWN
 
-FORMAT, VERSION = "fedeba_jax summary", 1
+FORMAT, VERSION = "fedeba_jax summary", 2
 
 
 def summarize(folder: Path) -> dict[str, Any]:
@@ -83,5 +84,5 @@ def _figures(setting: Setting, model: str) -> dict[str, Any]:
 
 def _over_seeds(by_seed: dict[int, float]) -> dict[str, Any]:
     values = list(by_seed.values())
-    mean, std, half_width, *_ = spread(values)
-    return {"mean": mean, "std": std, "ci95_half_width": half_width, "values": values}
+    mean, std, low, high, *_ = spread(values)
+    return {"mean": mean, "std": std, "ci95": None if low is None else [low, high], "values": values}

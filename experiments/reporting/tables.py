@@ -1,4 +1,7 @@
-"""Tables of settings: mean and spread over seeds, the best marked; for the terminal, Markdown, LaTeX and CSV."""
+"""Tables of settings: mean and spread over seeds, the best marked, each compared with a baseline.
+
+For the terminal, Markdown, LaTeX and CSV.
+"""
 
 import csv
 import io
@@ -10,16 +13,26 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from experiments.reporting.columns import COLUMNS, REPORT, Column, column
-from experiments.reporting.loading import LAST, Setting, View, text
-from experiments.reporting.selection import comparable
-from experiments.reporting.statistics import Cell, compare
+from experiments.reporting.columns import COLUMNS, COMPARED, FRONT, REPORT, Column, column, compared
+from experiments.reporting.selection import baseline, comparable
+from experiments.reporting.series import LAST, Setting, View, text
+from experiments.reporting.statistics import FEWEST, Cell, cells, pareto_front
 
+WIDE = 240  # characters of a line in a file or a pipe
 MOST_ROWS = 40  # that fit a terminal; files hold all
 LEGEND = "bold: best of the column, underlined: second best"
 PLAIN_LEGEND = "*best of the column*, _second best_"
-NOISE = "≈: not to be told from the best (paired over common seeds, 95 %)"
-ONE_SEED = "one seed: no noise estimate"
+ONE_SEED = "one seed: no spread"
+FEW_SEEDS = f"fewer than {FEWEST} seeds: no interval and no verdict"
+ON_FRONT = "front ●: no other setting is better in accuracy, variance or bytes without being worse in another of them"
+CORRECTED = "corrected var.: the variance without the noise of few test examples, with a 95 % interval"
+GAP = "gap to own best: mean over clients of what each would gain by training alone (local_only), or 0"
+RULES = "p: exact sign-flip test over common seeds, adjusted over the rows; verdicts: docs/statistics.md"
+VALUES = ("mean", "std", "ci95_low", "ci95_high", "mark")  # of each column in a CSV file
+AGAINST = (
+    "difference", "difference_ci95_low", "difference_ci95_high", "p", "p_adjusted", "improvement", "common_seeds",
+    "verdict",
+)  # fmt: skip
 PERSONAL = "(personal): the clients' personal predictions; other rows: the global model"
 
 
@@ -30,6 +43,8 @@ class Row(NamedTuple):
     model: str
     label: str
     cells: dict[str, Cell]
+    baseline: str = ""  # the label of the row that it is compared with; "": none
+    on_front: bool = False
 
 
 class Table(NamedTuple):
@@ -37,6 +52,7 @@ class Table(NamedTuple):
     columns: list[Column]
     rows: list[Row]
     notes: list[str]
+    has_front: bool = False  # whether it tells which rows are on the front
 
 
 class Style(NamedTuple):
@@ -48,18 +64,38 @@ class Style(NamedTuple):
 
 
 def build(
-    settings: list[Setting], title: str, *, model: str | None = "global", last: int = LAST, keys: Sequence[str] = REPORT
+    settings: list[Setting],
+    title: str,
+    *,
+    model: str | None = "global",
+    last: int = LAST,
+    keys: Sequence[str] = REPORT,
+    against: str | None = None,
 ) -> Table:
-    """One row per setting; with model=None, one for its global model and one for its personal predictions."""
+    """One row per setting; with model=None, one for its global model and one for its personal predictions.
+
+    Each is compared with the setting that `against` names (an algorithm or a label), by default with that of fedavg
+    where there is one. A column without any number is left out.
+    """
     rows = blank_rows(settings, model)
     usable = comparable(settings)
     part = [row.setting in usable for row in rows]
+    others = _baselines(rows, baseline(settings, against))
+    columns = []
     for key in keys:
         values = [row.setting.values(key, View(row.model, last)) for row in rows]
-        for row, cell in zip(rows, compare(values, part, higher=COLUMNS[key].higher_is_better), strict=True):
+        if key == "gap" and all(math.isnan(value) for by_seed in values for value in by_seed.values()):
+            continue
+        for row, cell in zip(rows, cells(values, part, others, higher=COLUMNS[key].higher_is_better), strict=True):
             row.cells[key] = cell
-    columns = [column(key, max((row.cells[key].mean for row in rows), default=0.0)) for key in keys]
-    return Table(title, columns, rows, _notes(rows, model, last))
+        columns.append(column(key, max((row.cells[key].mean for row in rows), default=0.0)))
+    has_front = set(FRONT) <= set(keys) and len(usable) > 1
+    front = _front(rows, part) if has_front else []
+    told = ["" if other is None else rows[other].label for other in others]
+    rows = [
+        row._replace(baseline=name, on_front=i in front) for i, (row, name) in enumerate(zip(rows, told, strict=True))
+    ]
+    return Table(title, columns, rows, _notes(rows, columns, model, last, has_front), has_front)
 
 
 def blank_rows(settings: Sequence[Setting], model: str | None) -> list[Row]:
@@ -73,6 +109,36 @@ def blank_rows(settings: Sequence[Setting], model: str | None) -> list[Row]:
     return rows
 
 
+def comparison(table: Table, keys: Sequence[str] = COMPARED) -> Table | None:
+    """The table of what is compared with a baseline: differences, p and verdicts; None if nothing is."""
+    rows = [row for row in table.rows if row.baseline]
+    columns = [part for c in table.columns if c.key in keys for part in compared(c)]
+    if not rows or not columns:
+        return None
+    names = list(dict.fromkeys(row.baseline for row in rows))
+    other = names[0] if len(names) == 1 else f"{names[0].split()[0]} with the same settings"
+    few = any(one.seeds < FEWEST for row in rows for cell in row.cells.values() if (one := cell.against))
+    notes = [f"Δ: this minus {other}, mean over common seeds", RULES, *([FEW_SEEDS] if few else [])]
+    return Table(f"{table.title}, compared with {other}", columns, rows, notes)
+
+
+def _front(rows: Sequence[Row], part: Sequence[bool]) -> list[int]:
+    """The places of the rows on the three-way Pareto front, by means over seeds."""
+    ranks = [tuple(COLUMNS[key].rank(row.cells[key].mean) for key in FRONT) for row in rows]
+    usable = [i for i, rank in enumerate(ranks) if part[i] and max(rank) < math.inf]
+    return [usable[i] for i in pareto_front([ranks[i] for i in usable])]
+
+
+def _baselines(rows: Sequence[Row], found: dict[Setting, Setting]) -> list[int | None]:
+    """The place of the row that each row is compared with, of the same model if there is such a one."""
+    places: list[int | None] = []
+    for row in rows:
+        own = [i for i, other in enumerate(rows) if other.setting is found.get(row.setting)]
+        same = [i for i in own if rows[i].model == row.model]
+        places.append(next(iter(same or own), None))
+    return places
+
+
 def averaged(settings: Sequence[Setting], view: View) -> str:
     """What a number is the mean of, in words; never more evaluations than there are."""
     counts = {setting.averaged(view) for setting in settings if not setting.diverged} or {view.last}
@@ -80,8 +146,8 @@ def averaged(settings: Sequence[Setting], view: View) -> str:
     return f"the mean of the last {max(counts)} evaluations{some}" if max(counts) > 1 else "the last evaluation"
 
 
-def show(table: Table, *, by: str = "mean", console: Console | None = None) -> None:
-    """Print a table, of a long one the rows that are best by a metric.
+def show(table: Table, *, by: str = "mean", keys: Sequence[str] = (), console: Console | None = None) -> None:
+    """Print a table, of a long one the rows that are best by a metric; with keys, these columns alone.
 
     In a file or a pipe, signs mark the best in place of styles, and the lines are as long as they need to be.
     """
@@ -89,21 +155,23 @@ def show(table: Table, *, by: str = "mean", console: Console | None = None) -> N
     styled = console.is_terminal
     style = Style("[bold]{}[/bold]", "[underline]{}[/underline]", escape) if styled else Style("*{}*", "_{}_", escape)
     notes = [note if styled else note.replace(LEGEND, PLAIN_LEGEND) for note in table.notes]
+    if keys:
+        table = table._replace(columns=[c for c in table.columns if c.key in keys])
     if len(table.rows) > MOST_ROWS:
         notes.append(f"the best {MOST_ROWS} of {len(table.rows)} rows; all are in the files")
     title, caption = escape(table.title), escape("\n".join(notes))
     made = RichTable(title=title, caption=caption, title_justify="left", caption_justify="left")
-    for i, name in enumerate(_head(table)):
+    for i, name in enumerate(head(table)):
         made.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
     for row in best_rows(table, by):
-        made.add_row(*_texts(table, row, style))
-    (console if styled else Console(width=200, file=console.file, highlight=False)).print(made)
+        made.add_row(*texts(table, row, style))
+    (console if styled else Console(width=WIDE, file=console.file, highlight=False)).print(made)
 
 
 def to_markdown(table: Table) -> str:
     style = Style("**{}**", "<u>{}</u>", markdown)
-    head = _head(table)
-    body = [head, ["---", *["---:"] * (len(head) - 1)], *(_texts(table, row, style) for row in table.rows)]
+    names = head(table)
+    body = [names, ["---", *["---:"] * (len(names) - 1)], *(texts(table, row, style) for row in table.rows)]
     lines = ["| " + " | ".join(cells) + " |" for cells in body]
     notes = [f"- {markdown(note)}" for note in table.notes]
     return "\n".join([f"### {markdown(table.title)}", "", *lines, "", *notes, ""])
@@ -117,10 +185,10 @@ def markdown(string: str) -> str:
 def to_latex(table: Table) -> str:
     """A plain tabular, to be put into a paper as it is; comments say what it shows."""
     style = Style(r"\textbf{{{}}}", r"\underline{{{}}}", _latex)
-    head, *body = [_latex(name) for name in _head(table)], *(_texts(table, row, style) for row in table.rows)
+    names, *body = [_latex(name) for name in head(table)], *(texts(table, row, style) for row in table.rows)
     comments = [f"% {line}" for line in [table.title, *table.notes]]
-    lines = [" & ".join(cells) + r" \\" for cells in (head, *body)]
-    frame = rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\hline"
+    lines = [" & ".join(cells) + r" \\" for cells in (names, *body)]
+    frame = rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}", r"\hline"
     return "\n".join([*comments, *frame, lines[0], r"\hline", *lines[1:], r"\hline", r"\end{tabular}", ""])
 
 
@@ -128,36 +196,46 @@ def to_csv(table: Table) -> str:
     """Every number in full, with the interval and the parameters by name; fractions and bytes unscaled."""
     # All parameters but "rounds", which has its own column, of the rounds done.
     parameters = dict.fromkeys(name for row in table.rows for name in row.setting.parameters if name != "rounds")
-    fields = ("mean", "std", "ci95_half_width", "mark", "within_noise_of_best")
-    figures = [f"{c.key}_{field}" for c in table.columns for field in fields]
+    figures = [f"{c.key}_{field}" for c in table.columns for field in (*VALUES, *AGAINST)]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["algorithm", *parameters, "evaluated_model", "seeds", "rounds", "status", *figures])
-    for setting, model, _, cells in table.rows:
-        known = [text(setting.parameters[name]) if name in setting.parameters else "" for name in parameters]
+    known = ["evaluated_model", "seeds", "rounds", "status", "pareto_front", "compared_with"]
+    writer.writerow(["algorithm", *parameters, *known, *figures])
+    for row in table.rows:
+        setting = row.setting
+        values = [text(setting.parameters[name]) if name in setting.parameters else "" for name in parameters]
         seeds = " ".join(str(run.seed) for run in setting.runs)
-        line = [setting.algorithm, *known, setting.runs[0].shown(model), seeds, setting.rounds, setting.status]
-        for cell in cells.values():
-            noise = "" if cell.noise is None else text(cell.noise)
-            line += [""] * len(fields) if setting.diverged else [*map(_number, cell[:3]), cell.mark, noise]
+        line = [setting.algorithm, *values, setting.runs[0].shown(row.model), seeds, setting.rounds, setting.status]
+        line += [text(row.on_front) if table.has_front else "", row.baseline]
+        for cell in row.cells.values():
+            line += _fields(cell) if not setting.diverged else [""] * len((*VALUES, *AGAINST))
         writer.writerow(line)
     return buffer.getvalue()
 
 
-def best_rows(table: Table, by: str) -> list[Row]:
-    """The rows that fit a terminal, in their order: those best by a column (by the first, if there is no such one)."""
+def _fields(cell: Cell) -> list[str]:
+    """A cell as a CSV file has it: what VALUES and AGAINST name."""
+    other = cell.against
+    numbers = () if other is None else (*other[:3], other.p, other.adjusted, other.improvement)
+    compared_with = [*map(_number, numbers), str(other.seeds), other.verdict] if other else [""] * len(AGAINST)
+    return [*map(_number, cell[:4]), cell.mark, *compared_with]
+
+
+def best_rows(table: Table, by: str, most: int = MOST_ROWS) -> list[Row]:
+    """So many rows at most, in their order: those best by a column (by the first, if there is no such one)."""
     chosen = next((c for c in table.columns if c.key == by), table.columns[0])
 
     def rank(row: Row) -> float:
         return math.inf if row.setting.status else chosen.rank(row.cells[chosen.key].mean)
 
-    best = sorted(table.rows, key=rank)[:MOST_ROWS]
+    best = sorted(table.rows, key=rank)[:most]
     return [row for row in table.rows if row in best]
 
 
-def _notes(rows: Sequence[Row], model: str | None, last: int) -> list[str]:
+def _notes(rows: Sequence[Row], columns: Sequence[Column], model: str | None, last: int, has_front: bool) -> list[str]:
     settings = [row.setting for row in rows]
-    cells = [cell for row in rows if not row.setting.diverged for cell in row.cells.values()]
+    known = [cell for row in rows if not row.setting.diverged for cell in row.cells.values()]
+    keys = [c.key for c in columns]
     whose = f"{model} model, " if model else ""
     what = averaged(settings, View(model or "global", last))
     stand_ins = f"prediction=...: shown in place of a {model} model, which the method does not have"
@@ -165,36 +243,69 @@ def _notes(rows: Sequence[Row], model: str | None, last: int) -> list[str]:
         f"{whose}test data; ± is the population std over seeds of {what}": True,
         stand_ins: any("prediction" in setting.parameters for setting in settings),
         PERSONAL: model is None and any(row.model == "personal" for row in rows),
-        LEGEND: any(cell.mark for cell in cells),
-        NOISE: any(cell.noise for cell in cells),
+        LEGEND: any(cell.mark for cell in known),
+        ON_FRONT: has_front,
+        CORRECTED: "variance_corrected" in keys,
+        GAP: "gap" in keys,
         ONE_SEED: any(len(setting.runs) == 1 for setting in settings if not setting.diverged),
     }
     return [note for note, applies in told.items() if applies]
 
 
-def _head(table: Table) -> list[str]:
-    return ["setting", "seeds", *(c.title for c in table.columns)]
+def head(table: Table) -> list[str]:
+    """The titles of the columns."""
+    return ["setting", "seeds", *(c.title for c in table.columns), *(["front"] if table.has_front else [])]
 
 
-def _texts(table: Table, row: Row, style: Style) -> list[str]:
+def texts(table: Table, row: Row, style: Style) -> list[str]:
     """The cells of a row as text."""
-    return [style.escape(row.label), str(len(row.setting.runs)), *(_cell_text(row, c, style) for c in table.columns)]
+    front = [style.escape("●" if row.on_front else "")] if table.has_front else []
+    figures = [(_cell_text if c.part == "value" else _against_text)(row, c, style) for c in table.columns]
+    compared_with = [row.cells[c.key].against for c in table.columns if c.part != "value"]
+    seeds = min((other.seeds for other in compared_with if other), default=len(row.setting.runs))
+    return [style.escape(row.label), str(seeds), *figures, *front]
 
 
 def _cell_text(row: Row, shown: Column, style: Style) -> str:
     cell = row.cells[shown.key]
     if row.setting.diverged or math.isnan(cell.mean):
         return "n/a"
-    over_seeds = "" if cell.half_width is None else f" ± {cell.std * shown.scale:.{shown.digits}f}"
-    body = f"{cell.mean * shown.scale:.{shown.digits}f}{over_seeds}"
-    marked = {"best": style.best, "second": style.second, "": "{}"}[cell.mark].format(style.escape(body))
-    return (style.escape("≈ ") if cell.noise else "") + marked
+    over_seeds = f" ± {_scaled(cell.std, shown)}" if len(row.setting.runs) > 1 else ""
+    if shown.key == "variance_corrected" and cell.low is not None and cell.high is not None:
+        over_seeds = f" [{_scaled(cell.low, shown)}, {_scaled(cell.high, shown)}]"
+    body = style.escape(_scaled(cell.mean, shown) + over_seeds)
+    return {"best": style.best, "second": style.second, "": "{}"}[cell.mark].format(body)
+
+
+def _against_text(row: Row, shown: Column, style: Style) -> str:
+    """One part of the comparison with the baseline."""
+    other = row.cells[shown.key].against
+    if other is None or math.isnan(other.difference):
+        return style.escape(other.verdict if other and shown.part == "verdict" else "n/a")
+    if shown.part == "verdict":
+        return style.escape(other.verdict)
+    if shown.part == "p":
+        return style.escape("n/a" if other.adjusted is None else f"{other.adjusted:.3g}")
+    around = (
+        ""
+        if other.low is None or other.high is None
+        else f" [{_signed(other.low, shown)}, {_signed(other.high, shown)}]"
+    )
+    return style.escape(_signed(other.difference, shown) + around)
+
+
+def _scaled(value: float, shown: Column) -> str:
+    return f"{value * shown.scale:.{shown.digits}f}"
+
+
+def _signed(value: float, shown: Column) -> str:
+    return f"{value * shown.scale:+.{shown.digits}f}"
 
 
 _LATEX = str.maketrans(
     {sign: rf"\{sign}" for sign in "_%&#${}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"°": r"$^\circ$", "±": r"$\pm$", "≈": r"$\approx$"}
+    | {"°": r"$^\circ$", "±": r"$\pm$", "Δ": r"$\Delta$", "●": r"$\bullet$"}
 )
 
 

@@ -11,10 +11,9 @@ from rich.table import Table
 
 from experiments.reporting import tables
 from experiments.reporting.columns import COLUMNS
-from experiments.reporting.drawing import MARKERS, PALETTE, figure, line
-from experiments.reporting.loading import LAST, Series, View
-from experiments.reporting.pictures import pareto_front
-from experiments.reporting.statistics import NOT_COMPARABLE, Comparison, interval, judged, paired
+from experiments.reporting.series import LAST, Series, View
+from experiments.reporting.statistics import NOT_COMPARABLE, Comparison, interval, judged, paired, pareto_front
+from experiments.reporting.style import PALETTE, color, figure, line, marker
 
 CLOSE = 0.5  # points of accuracy within which the variance decides
 RULE = (
@@ -220,14 +219,14 @@ def plane(methods: Sequence[Method], title: str, out: Path) -> None:
     high = max(4.5, 0.2 * len(methods) + 1.2)
     with figure(out, (title, about), 13.5, high, panes=(1, 2)) as (tried, final):
         for n, one in enumerate(methods):
-            look = {"color": line(n)["color"], "marker": MARKERS[(n + n // len(PALETTE)) % len(MARKERS)]}
+            look = {"color": color(n), "marker": marker(n + n // len(PALETTE))}
             last = [results[-1] for results in one.trials if results and math.isfinite(results[-1].accuracy)]
             if last:
                 sizes = [45 * trial.rounds / max(other.rounds for other in last) for trial in last]
                 across, up = [trial.accuracy for trial in last], [trial.variance for trial in last]
                 tried.scatter(across, up, s=sizes, alpha=0.7, label=one.algorithm, **look)
-                edge = [last[i] for i in pareto_front(list(zip(across, up, strict=True)))]
-                tried.plot([t.accuracy for t in edge], [t.variance for t in edge], **line(n))
+                edge = [last[i] for i in pareto_front([(-t.accuracy, t.variance) for t in last])]
+                tried.plot([t.accuracy for t in edge], [t.variance for t in edge], **line(n, len(edge)))
             means = {
                 kind: [float(np.mean(list(figures[metric].values()))) for metric in COMPARED]
                 for kind, figures in one.figures.items()

@@ -11,6 +11,7 @@ from experiments import tune
 from experiments.command.runs import Run
 from experiments.execution import runner, session
 from experiments.execution.progress import Progress
+from experiments.reporting import style
 from tests.support import folders
 from tests.support.runs import MINI, TINY, Killed
 
@@ -70,13 +71,18 @@ def test_points_are_halved_and_the_best_is_tested_beside_the_defaults(made_up, t
     assert {("fedavg", 0.1), ("qffl", 0.1)} <= tested, "the defaults"
     assert "too few seeds" in capsys.readouterr().out
     assert (tmp_path / "out" / "tune.md").read_text().count("| defaults |") == 2
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert all(f"{MINI}, {kind}" in page for kind in ("tuned", "untuned"))
 
 
-def test_a_method_whose_points_all_diverge_is_shown_at_its_defaults(made_up, tmp_path, capsys):
+def test_a_method_whose_points_all_diverge_is_shown_at_its_defaults(made_up, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(style, "no_library", lambda: "matplotlib is not installed")
     with flagsaver.flagsaver(lr=40.0):
         tune.main()
     assert [(name, len(runs)) for name, runs in made_up] == [("rung_1", 8), ("test", 4)]
-    assert "every point diverged" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "every point diverged" in shown
+    assert "no tune.png: matplotlib is not installed" in shown
     assert json.loads((tmp_path / "out" / "tune.json").read_text())["methods"]["fedavg"]["chosen"] is None
 
 

@@ -33,6 +33,7 @@ class Run(NamedTuple):
     origins: tuple[int, ...] = (0,)  # of the evaluations; the last one holds for all that follow
     privacy: dict[str, Any] | None = None
     clients: Sequence[float] = (-10.0, 0.0, 0.0, 10.0)  # the final accuracy of each client, beside the mean
+    noise: float | None = None  # of few test examples; None: a tenth of the variance
 
 
 def write_folder(
@@ -90,6 +91,7 @@ def rows_of(name: str, run: Run) -> list[dict[str, Any]]:
     evaluations = max(len(figures) for figures in run.figures.values())
     planned = run.planned or EVERY * evaluations
     settings = {"lr": 0.1, "eval_every": EVERY, "rounds": planned, "validation": 0.1} | run.settings
+    noise = {} if run.noise is None else {"noise": run.noise}
     rows = []
     for n in range(evaluations):
         t = EVERY * (n + 1)
@@ -101,7 +103,7 @@ def rows_of(name: str, run: Run) -> list[dict[str, Any]]:
             mean, variance = figures[n]
             row = {"run": name, "algorithm": run.algorithm, "hparams": run.hparams, "settings": settings,
                    "seed": run.seed, "round": t, "rounds": planned, "split": split, "model": model,
-                   **(dict.fromkeys(MEASURES) if gone else metrics(mean, variance)),
+                   **(dict.fromkeys(MEASURES) if gone else metrics(mean, variance) | noise),
                    "gate_open": None if run.gate is None else int(run.gate * t), "exchanges": int(t * (1 + run.extra)),
                    "bytes_down": t * run.down, "bytes_up": t * run.up, "status": "diverged" if gone else "ok",
                    "diverged_round": run.diverged if gone else None, "final": t >= planned,

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from experiments.reporting import loading
+from experiments.execution.folder import shown
 from experiments.reporting.loading import group, load
+from experiments.reporting.series import Traffic, View
 from tests.support.folders import DATA, Run, both, origin, sweep_folder, train_folder, write_folder
 
 CLAIM = {"text": "epsilon 3", "epsilon": 3.0, "guarantee": True}
@@ -25,8 +26,8 @@ def test_every_folder_becomes_the_same_records(runs):
     ]  # fmt: skip
     assert len(series) == 2 + 5
     assert (series[0].rounds, series[2].rounds) == (6, 4)
-    assert series[0].traffic[6] == loading.Traffic(6, 18 * 2**20, 6 * 2**20, None)
-    assert series[2].traffic[4] == loading.Traffic(6, 2 * 2**30, 2 * 2**30, 2)
+    assert series[0].traffic[6] == Traffic(6, 18 * 2**20, 6 * 2**20, None)
+    assert series[2].traffic[4] == Traffic(6, 2 * 2**30, 2 * 2**30, 2)
     assert (series[0].has_gate, series[2].has_gate) == (False, True)
     assert series[2].client_accuracy["global"].tolist() == [61, 71, 71, 81]
     assert series[-1].diverged == 3
@@ -39,7 +40,7 @@ def test_seeds_of_several_folders_become_one_row(tmp_path):
     train_folder(tmp_path / "b", "fedavg", {1: [(60, 1)]})
     train_folder(tmp_path / "again", "fedavg", {0: [(50, 1)]})
     (setting,) = group(load([tmp_path / "a", tmp_path / "b"]))
-    assert setting.values("mean", loading.View(last=5)) == {0: 50, 1: 60}
+    assert setting.values("mean", View(last=5)) == {0: 50, 1: 60}
     with pytest.raises(ValueError, match=r"fedavg, seed 0 is in .*a and in .*again; give one of them"):
         group(load([tmp_path / "a", tmp_path / "again"]))
     twice = sweep_folder(tmp_path / "twice", [("fedeba", {"tau": 0.1}, 0, both(50, 50), 1.0)] * 2)
@@ -48,11 +49,11 @@ def test_seeds_of_several_folders_become_one_row(tmp_path):
 
 
 def test_shown_is_the_global_model_or_else_the_personal_predictions():
-    assert loading.shown(["personal", "global"]) == "global"
-    assert loading.shown(["mean_theta", "personal"]) == "personal"
-    assert loading.shown(["global"], "personal") == "global"
-    assert loading.shown(["global", "personal"], "personal") == "personal"
-    assert loading.shown(["global"], "mean_theta") == "mean_theta"
+    assert shown(["personal", "global"]) == "global"
+    assert shown(["mean_theta", "personal"]) == "personal"
+    assert shown(["global"], "personal") == "global"
+    assert shown(["global", "personal"], "personal") == "personal"
+    assert shown(["global"], "mean_theta") == "mean_theta"
 
 
 def test_parameters_are_sorted_by_size_and_settings_too(tmp_path):

@@ -1,10 +1,11 @@
 """The pictures: what they show, and that every one is made."""
 
 import importlib.util
+import itertools
 
 import pytest
 
-from experiments.reporting import pictures
+from experiments.reporting import pictures, style
 from experiments.reporting.loading import group, load
 from tests.support.folders import Run, both, sweep_folder, write_folder
 
@@ -25,12 +26,6 @@ def methods(tmp_path):
     return write_folder(tmp_path / "methods", runs)
 
 
-def test_the_front_is_what_nothing_beats():
-    points = [(70, 100), (60, 50), (65, 120), (60, 60), (70, 100), (50, 50)]
-    assert pictures.pareto_front(points) == [0, 4, 1]
-    assert pictures.pareto_front([(1, 1)]) == [0]
-
-
 def test_pictures_show_each_algorithms_best(tmp_path):
     points = [("fedeba", {"tau": float(i)}, 0, both(50 + i, 50), 1.0) for i in range(1, 12)]
     points += [("fedavg", {}, 0, both(40, 40), 1.0)]
@@ -44,8 +39,26 @@ def test_pictures_of_global_and_personal_models(methods, tmp_path):
     settings = group(load([methods]))
     view = pictures.View("global", 5, "mean", "toy")
     for picture in (pictures.plane, pictures.curves, pictures.clients):
-        picture(settings, view, tmp_path / f"{picture.__name__}.png")
-        assert (tmp_path / f"{picture.__name__}.png").stat().st_size > 10_000
+        made = tmp_path / f"{picture.__name__}.png"
+        picture(settings, view, made)
+        assert made.stat().st_size > 10_000
+        first = made.with_suffix(".svg").read_bytes()
+        assert b"fedavg</text>" in first or b"ditto</text>" in first, "text stays text"
+
+
+def test_lines_are_told_apart_without_colour():
+    looks = [(look["ls"], look["marker"]) for look in (style.line(n, 10) for n in range(8))]
+    assert len(set(looks)) == len(looks)
+    assert all(one != other for one, other in itertools.pairwise(style.line(n, 10)["ls"] for n in range(8)))
+    every = [(look["ls"], look["color"]) for look in (style.line(n, 10) for n in range(24))]
+    assert len(set(every)) == len(every)
+
+
+def test_the_same_picture_is_the_same_bytes(methods, tmp_path):
+    settings, view = group(load([methods])), pictures.View("global", 5, "mean", "toy")
+    for name in ("a", "b"):
+        pictures.plane(settings, view, tmp_path / f"{name}.png")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
 def test_gates_with_a_schedule_of_theta_beside_numbers(tmp_path):

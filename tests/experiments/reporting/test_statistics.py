@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from experiments.reporting.statistics import (
     BETTER,
@@ -15,14 +16,15 @@ from experiments.reporting.statistics import (
     TOO_FEW,
     WORSE,
     Cell,
-    compare,
+    cells,
     interval,
     judged,
     mark,
     paired,
+    pareto_front,
     sign_flip,
     spread,
-    within_noise,
+    wilson,
 )
 
 
@@ -178,11 +180,11 @@ def test_false_verdicts_are_rare_where_nothing_differs():
     assert said / 200 <= 0.07
 
 
-def test_spread_is_population_std_and_students_interval():
-    assert spread([65, 75]) == Cell(70, 5, pytest.approx(12.7062 * 5))  # t_{0.975, 1} std(ddof=1) / sqrt(2)
-    assert spread([3.0]) == Cell(3, 0, None)
-    many = spread([0.0, 1.0] * 50)  # more seeds than the table of t has
-    assert many.half_width == pytest.approx(1.984217 * 0.5 * math.sqrt(100 / 99) / 10)
+def test_spread_is_population_std_and_an_interval_from_six_seeds_on():
+    assert spread([65, 75]) == Cell(70, 5, None, None)
+    assert spread([3.0]) == Cell(3, 0, None, None)
+    six = [1.0, 2.0, 4.0, 4.5, 6.0, 9.0]
+    assert spread(six)[2:4] == interval(six)
 
 
 def test_marks_know_the_direction_ties_and_what_takes_no_part():
@@ -193,19 +195,27 @@ def test_marks_know_the_direction_ties_and_what_takes_no_part():
     assert mark([math.nan, 1, 2], higher=True) == ["", "second", "best"]
 
 
-def test_noise_is_decided_on_paired_seeds():
-    best = {0: 70.0, 1: 80.0, 2: 90.0}
-    assert within_noise(best, {0: 69.0, 1: 79.0, 2: 89.1}) is False  # mean 0.967 > 4.303 * 0.0577 / sqrt(3)
-    assert within_noise(best, {0: 60.0, 1: 85.0, 2: 88.0}) is True  # mean 2.33 <= 4.303 * 7.51 / sqrt(3)
-    assert within_noise(best, {1: 79.0, 2: 89.1, 7: 0.0}) is False  # 0.95 > 12.706 * 0.0707 / sqrt(2)
-    assert within_noise(best, {0: 60.0}) is None
-    assert within_noise(best, {5: 60.0}) is None
-    assert within_noise(best, dict(best)) is True
-
-
 def test_what_takes_no_part_is_neither_marked_nor_compared():
     values = [{0: 99.0, 1: 99.0}, {0: 60.0, 1: 70.0}, {0: 65.0, 1: 64.0}]
-    cells = compare(values, [False, True, True], higher=True)
-    assert [(cell.mean, cell.mark, cell.noise) for cell in cells] == [
-        (99, "", None), (65, "best", None), (64.5, "second", True)
+    found = cells(values, [False, True, True], [None, None, 1], higher=True)
+    assert [(cell.mean, cell.mark) for cell in found] == [(99, ""), (65, "best"), (64.5, "second")]
+    assert [cell.against and (cell.against.difference, cell.against.verdict) for cell in found] == [
+        None, None, (-0.5, TOO_FEW)
     ]  # fmt: skip
+
+
+def test_wilsons_interval_is_that_of_scipy_for_each_client():
+    accuracies, examples = np.array([0.0, 50.0, 92.0, 100.0]), np.array([20, 10, 100, 7])
+    low, high = wilson(accuracies, examples)
+    for i, n in enumerate(examples):
+        found = binomtest(round(accuracies[i] * n / 100), int(n)).proportion_ci(method="wilson")
+        assert (low[i], high[i]) == pytest.approx((100 * found.low, 100 * found.high))
+    assert all(bound.shape == (1,) for bound in wilson(np.array([50.0]), np.array([0])))
+
+
+def test_the_front_is_what_nothing_beats():
+    points = [(-70, 100), (-60, 50), (-65, 120), (-60, 60), (-70, 100), (-50, 50)]
+    assert pareto_front(points) == [0, 4, 1]
+    assert pareto_front([(1, 1)]) == [0]
+    assert pareto_front([]) == []
+    assert pareto_front([(1, 2, 3), (1, 2, 2), (2, 1, 9), (0, 9, 9), (2, 2, 2)]) == [3, 1, 2]

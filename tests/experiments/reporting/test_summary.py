@@ -21,16 +21,16 @@ def folder(tmp_path):
 
 def test_a_summary_holds_the_figures_over_seeds(folder):
     content = summary.summarize(folder)
-    assert (content["format"], content["version"]) == ("fedeba_jax summary", 1)
+    assert (content["format"], content["version"]) == ("fedeba_jax summary", 2)
     (setting,) = content["settings"]
     assert (setting["algorithm"], setting["hparams"], setting["seeds"]) == ("fedavg", {"mu": 1.0}, [0, 1])
     assert setting["settings"] == {"lr": 0.1, "eval_every": 2, "rounds": 6, "validation": 0.1}
     assert (setting["rounds"], setting["diverged"]) == ({"done": 6, "planned": 6}, {})
     figures = setting["models"]["global"]
     assert list(figures) == ["last_evaluation", "mean_of_last_3"]  # there are no five
-    assert list(figures["last_evaluation"]) == list(MEASURES)
+    assert list(figures["last_evaluation"]) == [*MEASURES, "variance_corrected"]
     assert figures["last_evaluation"]["mean"] == {
-        "mean": 75, "std": 5, "ci95_half_width": 63.53102, "values": [70, 80]
+        "mean": 75, "std": 5, "ci95": None, "values": [70, 80]
     }  # fmt: skip
     assert figures["mean_of_last_3"]["mean"]["values"] == [46.66667, 53.33333]  # seven digits
     assert setting["communication"] == {
@@ -45,7 +45,7 @@ def test_at_most_five_evaluations_are_averaged_and_each_model_is_there(tmp_path)
     (setting,) = summary.summarize(write_folder(tmp_path / "f", [Run("focus", figures)]))["settings"]
     assert list(setting["models"]) == ["cluster_0", "personal"]
     assert setting["models"]["personal"]["mean_of_last_5"]["mean"] == {
-        "mean": 54, "std": 0, "ci95_half_width": None, "values": [54]
+        "mean": 54, "std": 0, "ci95": None, "values": [54]
     }  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def test_a_diverged_seed_has_no_figures(tmp_path):
     (setting,) = summary.summarize(write_folder(tmp_path / "f", runs))["settings"]
     assert setting["diverged"] == {"1": 3}
     assert setting["models"]["global"]["last_evaluation"]["mean"] == {
-        "mean": None, "std": None, "ci95_half_width": None, "values": [60, None]
+        "mean": None, "std": None, "ci95": None, "values": [60, None]
     }  # fmt: skip
 
 

@@ -2,13 +2,17 @@
 
 import csv
 import io
+import math
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from experiments.reporting import columns, tables
 from experiments.reporting.loading import group, load
+from experiments.reporting.series import View
 from experiments.reporting.statistics import Cell
+from fedeba_jax import metrics
 from fedeba_jax.metrics import MEASURES
 from tests.support.folders import Run, both, sweep_folder, train_folder, write_folder
 
@@ -39,18 +43,22 @@ def methods(tmp_path):
 
 
 def test_every_measure_has_a_column():
-    assert list(columns.COLUMNS) == [*MEASURES, "bytes", "additional_cost", "rounds_per_second"]
-    assert columns.COLUMNS["variance"] == ("variance", "variance", 2, False, 1.0)
+    assert list(columns.COLUMNS) == [
+        *MEASURES, "variance_corrected", "gap", "bytes", "additional_cost", "rounds_per_second"
+    ]  # fmt: skip
+    assert {*columns.REPORT, *columns.TERMINAL, *columns.COMPARED, *columns.FRONT} <= set(columns.COLUMNS)
+    assert columns.COLUMNS["variance"] == ("variance", "variance", 2, False, 1.0, "value")
     assert columns.column("bytes", 2**30 - 1).title == "bytes, MiB"
-    assert columns.column("bytes", 2**30) == ("bytes", "bytes, GiB", 2, False, 2.0**-30)
+    assert columns.column("bytes", 2**30) == ("bytes", "bytes, GiB", 2, False, 2.0**-30, "value")
 
 
 def test_a_cell_is_the_mean_of_the_last_evaluations_over_seeds(runs):
     row = table_of([runs / "avg"]).rows[0]
     cell = row.cells["mean"]
     assert (cell.mean, cell.std) == (70, 5)  # seeds 65 and 75
-    assert cell.half_width == pytest.approx(12.7062 * 5)  # t_{0.975, 1} std(ddof=1) / sqrt(2)
+    assert (cell.low, cell.high) == (None, None)
     assert row.cells["variance"].mean == 350
+    assert row.cells["variance_corrected"].mean == 315  # the noise is a tenth
     assert row.cells["bytes"].mean == 24 * 2**20
     assert row.cells["additional_cost"].mean == 0
     assert table_of([runs / "avg"], last=1).rows[0].cells["mean"].mean == 75
@@ -67,12 +75,12 @@ def test_a_diverged_setting_is_listed_and_never_best(runs):
     assert tables.ONE_SEED not in table.notes
 
 
-def test_one_seed_says_that_there_is_no_noise_estimate(tmp_path):
+def test_one_seed_says_that_there_is_no_spread(tmp_path):
     for name, mean in (("a", 50), ("b", 60)):
         train_folder(tmp_path / name, f"fed{name}", {0: [(mean, 1.0)]})
     table = table_of([tmp_path / "a", tmp_path / "b"])
     assert tables.ONE_SEED in table.notes
-    assert table.rows[0].cells["mean"] == Cell(50, 0, None, "second", None)
+    assert table.rows[0].cells["mean"] == Cell(50, 0, None, None, "second", None)
 
 
 def test_a_table_says_how_many_evaluations_it_averages(tmp_path):
@@ -95,7 +103,7 @@ def test_a_table_says_how_many_evaluations_it_averages(tmp_path):
 def test_formats_hold_the_figures_and_the_marks(runs):
     table = table_of([runs / "avg", runs / "sweep"])
     markdown, latex = tables.to_markdown(table), tables.to_latex(table)
-    # accuracy: 65 and 75; 71 and 81; 72 and 82: the differences to the best are 7, 7 and 1, 1: no noise at all
+    # accuracy: 65 and 75; 71 and 81; 72 and 82: the differences to fedavg are 6, 6 and 7, 7
     assert "| fedavg rounds=6 | 2 | 70.00 ± 5.00 | 350.00 ± 0.00 |" in markdown
     assert "| fedeba_plus tau=0.1 rounds=4 | 2 | <u>76.00 ± 5.00</u> | **200.00 ± 0.00** |" in markdown
     assert "| fedeba_plus tau=1 rounds=4 | 2 | **77.00 ± 5.00** | <u>250.00 ± 0.00</u> |" in markdown
@@ -105,8 +113,12 @@ def test_formats_hold_the_figures_and_the_marks(runs):
     rows = list(csv.DictReader(tables.to_csv(table).splitlines()))
     assert (rows[1]["algorithm"], rows[1]["tau"], rows[1]["seeds"]) == ("fedeba_plus", "0.1", "0 1")
     assert (rows[0]["tau"], rows[0]["rounds"], rows[0]["evaluated_model"]) == ("", "6", "global")
-    assert (rows[1]["mean_mean"], rows[1]["mean_std"], rows[1]["mean_ci95_half_width"]) == ("76", "5", "63.53102368")
-    assert (rows[1]["mean_mark"], rows[1]["mean_within_noise_of_best"]) == ("second", "false")
+    assert (rows[1]["mean_mean"], rows[1]["mean_std"], rows[1]["mean_ci95_low"]) == ("76", "5", "")
+    assert (rows[1]["mean_mark"], rows[1]["compared_with"]) == ("second", "fedavg rounds=6")
+    names = ("difference", "difference_ci95_low", "p", "p_adjusted", "improvement", "common_seeds", "verdict")
+    assert [rows[1][f"mean_{name}"] for name in names] == ["6", "", "0.5", "0.5", "1", "2", "too few seeds"]
+    assert [rows[0][f"mean_{name}"] for name in names] == [""] * 7
+    assert [row["pareto_front"] for row in rows] == ["true", "true", "true", "false"], "fedavg sends least"
     assert (rows[1]["bytes_mean"], rows[3]["bytes_mean"]) == (str(4 * 2**30), "")
     assert rows[3]["status"] == "diverged: seed 0 in round 3"
 
@@ -124,15 +136,102 @@ def test_no_column_of_the_csv_has_a_name_twice(tmp_path):
     ]  # fmt: skip
 
 
-def test_what_is_within_noise_of_the_best_is_marked(tmp_path):
-    train_folder(tmp_path / "a", "feda", {0: [(60, 1)], 1: [(70, 1)]})
-    train_folder(tmp_path / "b", "fedb", {0: [(65, 1)], 1: [(66, 1)]})  # -5 and 4 of the best
-    table = table_of([tmp_path / "a", tmp_path / "b"])
-    assert "≈ **" not in tables.to_markdown(table)
-    assert "| fedb | 2 | **65.50 ± 0.50** |" in tables.to_markdown(table)
-    assert "| feda | 2 | ≈ <u>65.00 ± 5.00</u> |" in tables.to_markdown(table)
-    assert r"$\approx$ \underline{65.00 $\pm$ 5.00}" in tables.to_latex(table)
-    assert tables.NOISE in table.notes
+@pytest.fixture
+def six(tmp_path):
+    """FedAvg and three others over six seeds: one more accurate, one fairer at the same accuracy, one that diverges."""
+    lines = {"fedavg": (60, 100.0), "fedaccurate": (63, 100.0), "fedfair": (60, 50.0), "fedbroken": (70, 1.0)}
+    runs = [
+        Run(name, {"test": [(mean + seed + (0.1 * seed if name != "fedavg" else 0), variance)]}, seed=seed,
+            diverged=1 if (name, seed) == ("fedbroken", 3) else None)
+        for name, (mean, variance) in lines.items() for seed in range(6)
+    ]  # fmt: skip
+    return write_folder(tmp_path / "six", runs)
+
+
+def test_rows_are_compared_with_the_baseline_seed_by_seed(six):
+    table = tables.comparison(table_of([six]))
+    assert table.title == "title, compared with fedavg"
+    assert [row.setting.algorithm for row in table.rows] == ["fedaccurate", "fedfair"]
+    lines = tables.to_markdown(table).splitlines()
+    assert lines[2] == (
+        "| setting | seeds | Δ global acc. % [95 %] | p | verdict | Δ variance [95 %] | p | verdict "
+        "| Δ worst 5 % [95 %] | p | verdict |"
+    )
+    # accuracy: 3 + 0.1 s against 0.1 s, which is a tie at seed 0
+    assert lines[4].startswith("| fedaccurate | 6 | +3.25 [+3.0")
+    assert lines[4].split(" | ")[3:8] == [
+        "0.0625",
+        "no difference shown",
+        "+0.00 [+0.00, +0.00]",
+        "1",
+        "no difference shown",
+    ]
+    assert lines[5].split(" | ")[5:8] == ["-50.00 [-50.00, -50.00]", "0.0625", "no difference shown"]
+    assert tables.RULES in table.notes
+    assert tables.FEW_SEEDS not in table.notes
+    alone = tables.comparison(table_of([six], keys=("variance",)))
+    assert alone.columns[0].title == "Δ variance [95 %]"
+    assert tables.comparison(table_of([six], keys=("loss",))) is None
+    latex = tables.to_latex(table)
+    assert r"$\Delta$ variance [95 \%]" in latex
+
+
+def test_a_verdict_stands_where_enough_rows_are_clear(six):
+    table = table_of([six], against="fedfair")
+    verdicts = {row.setting.algorithm: row.cells["variance"].against for row in table.rows}
+    assert {name: found and found.verdict for name, found in verdicts.items()} == {
+        "fedavg": "worse", "fedaccurate": "worse", "fedfair": None, "fedbroken": None
+    }  # fmt: skip
+    assert [row.baseline for row in table.rows] == ["fedfair", "fedfair", "", ""]
+
+
+def test_few_seeds_have_no_verdict_and_the_table_says_so(runs):
+    table = tables.comparison(table_of([runs / "avg", runs / "sweep"]))
+    assert "| fedeba_plus tau=1 rounds=4 | 2 | +7.00 | 0.5 | too few seeds | -100.00 | 0.5 | too few seeds |" in (
+        tables.to_markdown(table)
+    )
+    assert tables.FEW_SEEDS in table.notes
+    assert tables.comparison(table_of([runs / "avg"])) is None
+
+
+def test_the_corrected_variance_has_an_interval_and_the_front_a_sign(six):
+    table = table_of([six])
+    lines = tables.to_markdown(table).splitlines()
+    assert "90.00 [90.00, 90.00]" in lines[4]
+    assert [line.split(" | ")[-1].rstrip(" |") for line in lines[4:8]] == ["", "●", "●", ""]
+    assert tables.ON_FRONT in table.notes
+    assert not table_of([six], keys=("mean", "variance")).has_front
+
+
+def test_the_gap_is_what_clients_would_gain_alone(tmp_path):
+    """Alone the clients reach 80, 90, 90 and 100; with FedAvg 50, 60, 60, 70 at seed 0: a gap of 30."""
+    alone = [Run("local_only", {("test", "personal"): [(90, 1)]}, seed=seed) for seed in (0, 1)]
+    together = [Run("fedavg", {"test": [(60, 1)]}, seed=seed, clients=(-10, 0, 0, 10 + 40 * seed)) for seed in (0, 1)]
+    folder = write_folder(tmp_path / "f", [*alone, *together, Run("fedavg", {"test": [(60, 1)]}, seed=2)])
+    table = table_of([folder])
+    own, fedavg = (row.setting.values("gap", View(row.model)) for row in table.rows)
+    assert own == {0: 0, 1: 0}
+    assert (fedavg[0], fedavg[1]) == (30, 22.5), "a client that gains by taking part counts 0"
+    assert math.isnan(fedavg[2]), "nothing is known of seed 2"
+    assert tables.GAP in table.notes
+    assert "gap" not in [c.key for c in table_of([write_folder(tmp_path / "g", together)]).columns]
+
+
+def test_the_corrected_variance_is_near_that_of_the_true_accuracies(tmp_path):
+    """Clients of known accuracy, tested on 20 examples each: the noise is two thirds of what is measured."""
+    rng = np.random.default_rng(0)
+    true = np.linspace(0.5, 0.7, 200)
+    rows = []
+    for seed in range(6):
+        accuracy = 100 * rng.binomial(20, true) / 20
+        noise = float(metrics.sampling_noise(accuracy, np.full(200, 20)))
+        rows += [Run("fedavg", {"test": [(accuracy.mean(), accuracy.var())]}, seed=seed, noise=noise)]
+    cell = table_of([write_folder(tmp_path / "f", rows)]).rows[0].cells
+    assert cell["variance"].mean > 3 * 1e4 * true.var()
+    assert cell["variance_corrected"].mean == pytest.approx(1e4 * true.var(), rel=0.2)
+    assert cell["variance_corrected"].low < 1e4 * true.var() < cell["variance_corrected"].high
+    none = [Run("fedavg", {"test": [(50, 1.0)]}, noise=2.0)]
+    assert table_of([write_folder(tmp_path / "g", none)]).rows[0].cells["variance_corrected"].mean == 0
 
 
 def test_long_tables_show_their_best_rows(tmp_path):
