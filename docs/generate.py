@@ -69,11 +69,19 @@ def sections() -> str:
         known = hyperparameters(factory)
         if missing := [key for key in known if key not in meanings]:
             raise SystemExit(f"{name}: its docstring has no entry for {missing[0]} under Args:; write one")
+        search = declared(factory).search
         rows = [
-            (f"`{h.name}`", f"`{written(h.default)}`", values(h), "traced" if h.traced else "static", meanings[h.name])
+            (
+                f"`{h.name}`",
+                f"`{written(h.default)}`",
+                values(h),
+                "traced" if h.traced else "static",
+                f"`{search[h.name]}`" if h.name in search else "",
+                meanings[h.name],
+            )
             for h in known.values()
         ]
-        lines.append(table(("hyper-parameter", "default", "values", "kind", "meaning"), rows))
+        lines.append(table(("hyper-parameter", "default", "values", "kind", "tuned in", "meaning"), rows))
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

@@ -4,12 +4,13 @@
 
 Folders of any binary can be mixed; settings that differ in nothing but the seed become one row. Where an algorithm has
 several settings, one is chosen by --metric on --select_on, and its test figures, of the same run, are reported beside
-the table of all. Into --out go
+the table of all. Each row is compared with --baseline seed by seed (docs/statistics.md). Into --out go
 
+    report.html                 everything in one file for a browser
     report.md                   tables, where they come from, and the pictures
-    settings.csv, settings.tex  every setting
+    settings.csv, settings.tex  every setting; *_compared.tex: its differences to the baseline
     chosen.csv, chosen.tex      the chosen setting of each algorithm
-    *.png                       heat maps, accuracy-variance plane, curves, clients, gates
+    *.png, *.svg                heat maps, accuracy-variance plane, curves, clients, gates
 """
 
 from collections.abc import Sequence

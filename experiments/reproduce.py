@@ -36,13 +36,11 @@ from experiments.reporting.pictures import Skipped
 FLAGS = flags.FLAGS
 flags.DEFINE_string("table", None, "A table of the paper; --list names them.")
 flags.DEFINE_string("figure", None, "A figure of the paper; --list names them.")
-flags.DEFINE_bool("list", False, "Show what is done, what is missing and what it costs, and stop.")
 flags.DEFINE_list("rows", [], "Rows: names of algorithms, or rows as --list shows them; default all.")
 flags.DEFINE_list("panel", [], "Tasks of the table or figure; default all whose data is there.")
-flags.DEFINE_bool("dry_run", False, "Show what would be run, with its cost, and stop.")
 flags.DEFINE_string("results", str(evidence.RESULTS_DIR), "Folder of committed results; empty for none.")
 flags.DEFINE_string("check", None, "Run this committed run again and compare: its name, or random.")
-common_flags.declare("task", *FIELDS, "seeds", "data_dir", "out", "plot", *common_flags.EXECUTION)
+common_flags.declare("task", *FIELDS, "seeds", "data_dir", "out", "plot", "list", "dry_run", *common_flags.EXECUTION)
 DEFAULTS = {"task": "", "seeds": "", "out": "runs/reproduce"}
 
 

@@ -2,11 +2,11 @@
 
 import itertools
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.reporting.pictures import PALETTE, Skipped, no_library
+from experiments.reporting.style import PALETTE, SHADES, Skipped, figure
 from fedeba_jax.data.holdings import Holdings, holdings, label_counts, most_common, shuffled
 from fedeba_jax.data.ragged import Ragged
 
@@ -101,17 +101,17 @@ def _name(told: Description, client: np.intp) -> str:
 
 def draw(told: Description, out: Path) -> Path:
     """Sizes, labels by client, and distances from the mixture of all, side by side."""
-    if reason := no_library():
-        raise Skipped(reason)
-    from matplotlib.figure import Figure
+    with figure(out, [told.title], 15, 4.6, panes=(1, 3), width_ratios=(1, 1.6, 1)) as panes:
+        _draw(told, *panes)
+    return out
 
-    figure = Figure(figsize=(15, 4.6), layout="constrained")
-    sizes, heat, distance = figure.subplots(1, 3, width_ratios=(1, 1.6, 1))
+
+def _draw(told: Description, sizes: Any, heat: Any, distance: Any) -> None:
     held = told.held
     sizes.hist(held.examples, bins=BINS, color=PALETTE[0])
     sizes.set(xlabel="training examples of a client", ylabel="clients")
     rows = len(told.heat)
-    image = heat.imshow(told.heat, aspect="auto", interpolation="nearest", cmap="viridis", vmin=0)
+    image = heat.imshow(told.heat, aspect="auto", interpolation="nearest", cmap=SHADES, vmin=0)
     step = max(1, len(told.labels) // 20)
     heat.set_xticks(range(0, len(told.labels), step), told.labels[::step])
     heat.set_yticks([])
@@ -120,7 +120,7 @@ def draw(told: Description, out: Path) -> Path:
     shown = len(told.labels)
     some = "" if told.num_classes == shown else f" (the {shown} most common of {told.num_classes:,})"
     heat.set_xlabel(f"label{some}")
-    figure.colorbar(image, ax=heat, label="share of the label")
+    heat.figure.colorbar(image, ax=heat, label="share of the label")
     edges = np.linspace(0, max(held.distance.max(), told.by_chance.distance.max(), 1e-3), BINS + 1)
     for values, label, colour in (
         (held.distance, f"as dealt, mean {held.distance.mean():.3f}", PALETTE[0]),
@@ -129,12 +129,6 @@ def draw(told: Description, out: Path) -> Path:
         distance.hist(values, bins=edges, color=colour, alpha=0.7, label=label)
     distance.set(xlabel="total variation between a client's labels and all", ylabel="clients")
     distance.legend(frameon=False, fontsize=9)
-    for pane in (sizes, distance):
-        pane.grid(alpha=0.25)
-        pane.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(told.title, fontsize=11)
-    figure.savefig(out, dpi=120)
-    return out
 
 
 def write(told: Description, out: Path) -> None:

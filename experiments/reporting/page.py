@@ -7,13 +7,15 @@ from operator import attrgetter
 from pathlib import Path
 
 from experiments.execution.folder import MARK, OLD, write_json
-from experiments.reporting import pictures, tables
+from experiments.reporting import heat, pictures, tables, web
 from experiments.reporting.columns import TERMINAL
 from experiments.reporting.loading import group, load
 from experiments.reporting.selection import choose
 from experiments.reporting.series import LAST, Series, Setting, View, by_algorithm, grouped
+from experiments.reporting.style import ENDINGS, Skipped, no_library
 
 PICTURES = (pictures.plane, pictures.curves, pictures.clients, pictures.gates)
+HTML = "report.html"
 FORMAT, REPORT = "fedeba_jax report", "report.json"  # the mark of a folder that a report may replace
 
 
@@ -33,7 +35,7 @@ def report(
     series = load(folders)
     _check_model(series, model)
     settings = group(series, model)
-    heat_axes = pictures.heat_axes(settings, axes)
+    heat_axes = heat.axes_of(settings, axes)
     task = ", ".join(dict.fromkeys(one.source.task for one in series))
     view = View(model, last, metric, task)
     choice = choose(settings, view._replace(split=select_on)) if select_on else None
@@ -47,7 +49,8 @@ def report(
     texts = {f"{name}.csv": tables.to_csv(table) for name, table in made.items()}
     texts |= {f"{name}.tex": tables.to_latex(table) for name, table in made.items()}
     texts |= {f"{name}_compared.tex": tables.to_latex(table) for name, table in compared.items()}
-    _claim(out, ["report.md", *texts, *jobs])
+    drawings = [str(Path(name).with_suffix(ending)) for name in jobs for ending in ENDINGS]
+    _claim(out, ["report.md", HTML, *texts, *drawings])
     for name, content in texts.items():
         (out / name).write_text(content)
     for name, table in made.items():
@@ -68,7 +71,8 @@ def report(
     ]
     parts += [f"\n{line}" for line in skipped]
     (out / "report.md").write_text("\n".join(parts) + "\n")
-    print(f"report: {out / 'report.md'}; pictures: {', '.join(p.name for p in drawn) or 'none'}")
+    web.write(out / HTML, f"{task}: report", list(made.values()), view, lines=provenance, axes=heat_axes)
+    print(f"report: {out / 'report.md'}, {out / HTML}; pictures: {', '.join(p.name for p in drawn) or 'none'}")
 
 
 def sources(series: Sequence[Series]) -> Iterator[str]:
@@ -96,7 +100,7 @@ def pictures_of(
     settings: list[Setting], axes: dict[str, list[str]], view: View
 ) -> tuple[dict[str, Callable[[Path], None]], list[str]]:
     """Every picture that there might be, by file name, and a line on those that there cannot be."""
-    if reason := pictures.no_library():
+    if reason := no_library():
         return {}, [f"no pictures: {reason}"]
     jobs: dict[str, Callable[[Path], None]] = {}
     for algorithm, names in axes.items():
@@ -114,7 +118,7 @@ def draw(jobs: dict[str, Callable[[Path], None]], out: Path, skipped: list[str])
         try:
             picture(out / name)
             drawn.append(out / name)
-        except pictures.Skipped as reason:
+        except Skipped as reason:
             skipped.append(f"no {name}: {reason}")
     return drawn
 

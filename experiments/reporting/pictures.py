@@ -4,39 +4,25 @@ Bands are the range over seeds. Settings that diverged are in the heat maps (as 
 they came); the other pictures leave them out.
 """
 
-import contextlib
-import importlib.util
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.reporting.columns import COLUMNS
+from experiments.reporting.heat import heat_map
 from experiments.reporting.selection import comparable, ranked
-from experiments.reporting.series import Series, Setting, View, by_algorithm, grouped, sort_key, text
+from experiments.reporting.series import Clients, Series, Setting, View, by_algorithm, grouped, pooled, text
 from experiments.reporting.statistics import pareto_front
+from experiments.reporting.style import FRAME, SHADES, Skipped, color, figure, line, marker
 from experiments.reporting.tables import blank_rows
 
 MOST_CURVES = 8
-MOST_PANELS = 9
 MOST_NUMBERS = 12  # points of a front that are listed by name
-MARKERS = "osD^vPX*"
-DASHES = ("-", "--", ":", "-.")
 OF_A_CLIENT = "accuracy of a client, %"
-PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777", "#222222")
 NOTHING = "every setting diverged or has no figures"
-
-
-class Skipped(Exception):
-    """A picture that the data cannot make, and why."""
-
-
-def no_library() -> str:
-    """Why no picture can be drawn at all; "" if they can."""
-    missing = importlib.util.find_spec("matplotlib") is None
-    return "matplotlib is not installed; pip install 'fedeba_jax[plot]'" if missing else ""
 
 
 def best(settings: Sequence[Setting], view: View, most: int = MOST_CURVES) -> tuple[list[Setting], str]:
@@ -51,49 +37,25 @@ def best(settings: Sequence[Setting], view: View, most: int = MOST_CURVES) -> tu
     return [s for s in settings if s in chosen], said
 
 
-def heat_axes(settings: Sequence[Setting], wanted: Sequence[str]) -> dict[str, list[str]]:
-    """By algorithm, the two parameters of its heat map: the wanted, or the first two that vary and are numbers."""
-    numeric = {algorithm: _numeric(own) for algorithm, own in by_algorithm(settings).items()}
-    every = list(dict.fromkeys(name for names in numeric.values() for name in names))
-    if wanted and (len(wanted) != 2 or len(set(wanted) & set(every)) != 2):
-        told = f"must name two numeric parameters that vary; these do: {', '.join(every) or 'none'}"
-        raise ValueError(f"--heat={','.join(wanted)} {told}")
-    chosen = {key: [name for name in wanted or names[:2] if name in names] for key, names in numeric.items()}
-    return {algorithm: names for algorithm, names in chosen.items() if len(names) == 2}
-
-
 def heat(settings: Sequence[Setting], axes: list[str], view: View, out: Path) -> None:
     """The view's metric of one algorithm over two parameters, across and up; a panel for each choice of the others."""
-    across, up = (sorted({s.parameters.get(name) for s in settings}, key=sort_key) for name in axes)
-    others = list(dict.fromkeys(name for s in settings for name in s.parameters if name not in axes))
-    titles = [", ".join(f"{name}={text(s.parameters.get(name))}" for name in others) for s in settings]
-    panels = list(dict.fromkeys(titles))
-    values = np.full((len(panels), len(up), len(across)), np.nan)
-    notes = np.full(values.shape, "", object)
-    for s, title in zip(settings, titles, strict=True):
-        cell = panels.index(title), up.index(s.parameters.get(axes[1])), across.index(s.parameters.get(axes[0]))
-        values[cell], notes[cell] = s.mean(view.metric, view), "div." if s.diverged else ""
-    said = ""
-    if len(panels) > MOST_PANELS:
-        said = f"mean over {', '.join(others)}: {len(panels)} combinations (*: of those that did not diverge)"
-        known = np.isfinite(values).sum(axis=0)
-        notes = np.where(known == 0, notes.max(axis=0), np.where(known < len(panels), "*", ""))[np.newaxis]
-        values, panels = np.ma.masked_invalid(values).mean(axis=0, keepdims=True).filled(np.nan), [""]
-    finite = values[np.isfinite(values)]
+    shown = heat_map(settings, axes, view)
+    finite = shown.values[np.isfinite(shown.values)]
     if not finite.size:
         raise Skipped(NOTHING)
-    frame = "red frame: best" + ("; grey: diverged (div.) or missing" if finite.size < values.size else "")
-    head = f"{settings[0].algorithm} on {view.task}, {view.model} model, test data", said, frame
-    columns = min(len(panels), 3)
-    rows = math.ceil(len(panels) / columns)
-    wide, high = max(6.0, columns * (0.75 * len(across) + 1.2) + 1.4), max(3.2, rows * (0.5 * len(up) + 1.3) + 0.9)
-    with _figure(out, head, wide, high, panes=(rows, columns)) as panes:
-        for pane in panes[len(panels) :]:
+    frame = "framed: best" + ("; grey: diverged (div.) or missing" if finite.size < shown.values.size else "")
+    head = f"{settings[0].algorithm} on {view.task}, {view.model} model, test data", shown.said, frame
+    columns = min(len(shown.panels), 3)
+    rows = math.ceil(len(shown.panels) / columns)
+    wide = max(6.0, columns * (0.75 * len(shown.across) + 1.2) + 1.4)
+    high = max(3.2, rows * (0.5 * len(shown.up) + 1.3) + 0.9)
+    with figure(out, head, wide, high, panes=(rows, columns)) as panes:
+        for pane in panes[len(shown.panels) :]:
             pane.set_visible(False)
-        for pane, title, grid, told in zip(panes, panels, values, notes, strict=False):
+        for pane, title, grid, told in zip(panes, shown.panels, shown.values, shown.notes, strict=False):
             image = _heat_panel(pane, grid, told, finite, higher=COLUMNS[view.metric].higher_is_better)
-            pane.set_xticks(range(len(across)), [text(value) for value in across])
-            pane.set_yticks(range(len(up)), [text(value) for value in up])
+            pane.set_xticks(range(len(shown.across)), shown.across)
+            pane.set_yticks(range(len(shown.up)), shown.up)
             pane.set(xlabel=axes[0], ylabel=axes[1], facecolor="#dddddd")
             pane.set_title(title, fontsize=10)
         pane.figure.colorbar(image, ax=panes, label=COLUMNS[view.metric].title)
@@ -105,7 +67,7 @@ def plane(settings: Sequence[Setting], view: View, out: Path) -> None:
     if len(usable) < 2:
         raise Skipped("it needs two settings that did not diverge")
     head = f"{view.model} model on {view.task}, test data", _bars(usable, "bars: std over seeds")
-    with _figure(out, head, 10.5, 5) as (axis,):
+    with figure(out, head, 10.5, 5) as (axis,):
         _draw_plane(axis, usable, view)
 
 
@@ -113,9 +75,9 @@ def _draw_plane(axis: Any, settings: Sequence[Setting], view: View) -> None:
     for n, (algorithm, own) in enumerate(by_algorithm(settings).items()):
         figures = [[list(s.values(metric, view).values()) for s in own] for metric in ("mean", "variance")]
         (x, y), (x_std, y_std) = ([list(map(over_seeds, each)) for each in figures] for over_seeds in (np.mean, np.std))
-        color, marker = _line(n)["color"], MARKERS[n % len(MARKERS)]
-        axis.errorbar(x, y, y_std, x_std, fmt="none", ecolor=color, alpha=0.3, lw=1, zorder=1)
-        axis.scatter(x, y, s=36, color=color, marker=marker, label=algorithm, zorder=3, edgecolor="white", lw=0.5)
+        axis.errorbar(x, y, y_std, x_std, fmt="none", ecolor=color(n), alpha=0.3, lw=1, zorder=1)
+        look = {"color": color(n), "marker": marker(n), "edgecolor": "white", "lw": 0.5}
+        axis.scatter(x, y, s=36, label=algorithm, zorder=3, **look)
     points = [(s.mean("mean", view), s.mean("variance", view)) for s in settings]
     front = pareto_front([(-accuracy, variance) for accuracy, variance in points])
     edge = np.transpose([points[i] for i in front])
@@ -135,7 +97,7 @@ def curves(settings: Sequence[Setting], view: View, out: Path) -> None:
     if all(len(run.curve("mean", view)) < 2 for s in chosen for run in s.runs):
         raise Skipped("it needs two evaluations")
     head = f"{view.model} model on {view.task}, test data", _joined(said, _bars(chosen, "bands: range over seeds"))
-    with _figure(out, head, 11, _height(len(chosen), 2), panes=(1, 2), legend=2) as panes:
+    with figure(out, head, 11, _height(len(chosen), 2), panes=(1, 2), legend=2) as panes:
         for n, s in enumerate(chosen):
             _over_rounds(panes, s.runs, view, n, s.label)
         panes[0].set(xlabel="round", ylabel="global accuracy, %")
@@ -148,11 +110,12 @@ def clients(settings: Sequence[Setting], view: View, out: Path) -> None:
     if not known:
         raise Skipped(f"no finished run has the {view.model} model's accuracy of each client")
     chosen, said = best(known, view)
-    head = f"clients after the last round on {view.task}, {view.model} model", said
-    with _figure(out, head, 11, _height(len(chosen), 2), panes=(1, 2), legend=2) as (steps, boxes):
+    intervals = "bands: 95 % intervals of clients that are tested on few examples (Wilson)"
+    head = f"clients after the last round on {view.task}, {view.model} model", _joined(said, intervals)
+    with figure(out, head, 11, _height(len(chosen), 2), panes=(1, 2), legend=2) as (steps, boxes):
         for n, s in enumerate(chosen):
-            _steps(steps, _pooled(s, view.model), n, s.label)
-        _boxes(boxes, [_pooled(s, view.model) for s in chosen])
+            _steps(steps, pooled(s, view.model), n, s.label)
+        _boxes(boxes, [pooled(s, view.model).accuracy for s in chosen])
 
 
 def _boxes(pane: Any, pooled: Sequence[np.ndarray]) -> None:
@@ -162,7 +125,7 @@ def _boxes(pane: Any, pooled: Sequence[np.ndarray]) -> None:
     look = {"medianprops": median, "flierprops": outlier, "meanprops": mean, "widths": 0.6, "patch_artist": True}
     drawn = pane.boxplot(pooled, orientation="horizontal", whis=(5, 95), showmeans=True, **look)
     for n, box in enumerate(drawn["boxes"]):
-        box.set(facecolor=_line(n)["color"], alpha=0.6)
+        box.set(facecolor=color(n), alpha=0.6)
     pane.set(xlabel=OF_A_CLIENT, yticks=[])
     pane.invert_yaxis()
     pane.set_title("box: quartiles; whiskers: 5 % and 95 %; diamond: mean", fontsize=9)
@@ -172,11 +135,11 @@ def overview(settings: Sequence[Setting], title: str, out: Path) -> None:
     """Accuracy and variance over rounds, and the clients after the last round, of global and personal models."""
     lines = blank_rows(settings, None)
     head = title, _bars(settings, "bands: range over seeds")
-    with _figure(out, head, 13.5, _height(len(lines), 4), panes=(1, 3), legend=4) as (accuracy, variance, shares):
+    with figure(out, head, 13.5, _height(len(lines), 4), panes=(1, 3), legend=4) as (accuracy, variance, shares):
         for n, (s, model, told, *_) in enumerate(lines):
             stable = [run for run in s.runs if run.diverged is None] or s.runs
             _over_rounds((accuracy, variance), stable, View(model), n, told)
-            _steps(shares, _pooled(s, model), n, told)
+            _steps(shares, pooled(s, model), n, told)
         if not accuracy.lines:
             raise Skipped(NOTHING)
         accuracy.set(xlabel="round", ylabel="global accuracy, %", title="accuracy of the clients, mean")
@@ -211,7 +174,7 @@ def gates(settings: Sequence[Setting], view: View, out: Path) -> None:
     averaged = "mean over the other parameters" if len(groups) < len(gated) else ""
     said = _joined(averaged, f"{len(kept)} of {len(groups)} settings" if len(kept) < len(groups) else "")
     head, wide = (f"the fairness gate on {view.task}", said), 11 if with_costs else 7.5
-    with _figure(out, head, wide, 4.8, panes=(1, 1 + with_costs), legend=2) as (opened, *costs):
+    with figure(out, head, wide, 4.8, panes=(1, 1 + with_costs), legend=2) as (opened, *costs):
         for n, told in enumerate(kept):
             runs = [run for s in groups[told] for run in s.runs]
             shares = [{t: 100 * (spent.gate_open or 0) / t for t, spent in sorted(run.traffic.items())} for run in runs]
@@ -227,9 +190,8 @@ def _cost_by_theta(pane: Any, gated: Sequence[Setting], view: View) -> None:
         thetas = [theta for theta, _ in by_theta]
         costs = [[100 * run.value("additional_cost", view) for s in same for run in s.runs] for _, same in by_theta]
         means, low, high = ([statistic(each) for each in costs] for statistic in (np.mean, min, max))
-        color = _line(n)["color"]
-        pane.plot(thetas, means, marker=MARKERS[n % len(MARKERS)], ms=5, label=algorithm, color=color)
-        pane.fill_between(thetas, low, high, color=color, alpha=0.15, lw=0)
+        pane.plot(thetas, means, label=algorithm, **line(n, 1))
+        pane.fill_between(thetas, low, high, color=color(n), alpha=0.15, lw=0)
     pane.set(xlabel="theta, °", ylabel="additional exchanges, % of all", ylim=(-1, None))
     pane.legend(frameon=False, fontsize=8)
 
@@ -245,20 +207,16 @@ def _band(pane: Any, by_seed: Sequence[dict[int, float]], n: int, told: str) -> 
     rounds = [t for t in sorted(by_seed[0]) if all(math.isfinite(values.get(t, math.nan)) for values in by_seed)]
     if rounds:
         table = np.array([[values[t] for t in rounds] for values in by_seed])
-        pane.plot(rounds, table.mean(axis=0), label=told, **_line(n))
-        pane.fill_between(rounds, table.min(axis=0), table.max(axis=0), color=_line(n)["color"], alpha=0.15, lw=0)
+        pane.plot(rounds, table.mean(axis=0), label=told, **line(n, len(rounds)))
+        pane.fill_between(rounds, table.min(axis=0), table.max(axis=0), color=color(n), alpha=0.15, lw=0)
 
 
-def _steps(pane: Any, values: np.ndarray, n: int, told: str) -> None:
-    """The share of clients at or below each accuracy."""
+def _steps(pane: Any, clients: Clients, n: int, told: str) -> None:
+    """The share of clients at or below each accuracy, within the intervals of few test examples."""
     pane.set(xlabel=OF_A_CLIENT, ylabel="share of clients at or below", ylim=(0, 1))
-    pane.plot(values, np.arange(1, len(values) + 1) / len(values), drawstyle="steps-post", label=told, **_line(n))
-
-
-def _pooled(s: Setting, model: str) -> np.ndarray:
-    """The accuracies of the clients of all seeds, sorted; empty if no run is finished."""
-    known = [run.client_accuracy[run.shown(model)] for run in s.runs if run.shown(model) in run.client_accuracy]
-    return np.sort(np.concatenate([np.empty(0), *known]))
+    shares = np.arange(1, len(clients.accuracy) + 1) / max(len(clients.accuracy), 1)
+    pane.plot(clients.accuracy, shares, drawstyle="steps-post", label=told, **line(n, len(shares)))
+    pane.fill_betweenx(shares, clients.low, clients.high, color=color(n), alpha=0.1, lw=0)
 
 
 def _heat_panel(pane: Any, values: np.ndarray, notes: np.ndarray, every: np.ndarray, *, higher: bool) -> Any:
@@ -266,22 +224,16 @@ def _heat_panel(pane: Any, values: np.ndarray, notes: np.ndarray, every: np.ndar
     from matplotlib.patches import Rectangle
 
     low, high = every.min(), every.max()
-    shades = "viridis" if higher else "viridis_r"
+    shades = SHADES if higher else f"{SHADES}_r"
     image = pane.imshow(values, cmap=shades, vmin=low, vmax=high, aspect="auto", origin="lower")
     for (i, j), value in np.ndenumerate(values):
         tone = (value - low) / ((high - low) or 1)
-        color = "white" if (tone if higher else 1 - tone) < 0.6 else "black"
+        ink = "white" if (tone if higher else 1 - tone) < 0.5 else "black"
         number = _short(value, high) if np.isfinite(value) else ""
         if value == (high if higher else low):
-            pane.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=PALETTE[1], lw=3, clip_on=False))
-        pane.text(j, i, number + notes[i, j], ha="center", va="center", fontsize=8, color=color)
+            pane.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=FRAME, lw=3, clip_on=False))
+        pane.text(j, i, number + notes[i, j], ha="center", va="center", fontsize=8, color=ink)
     return image
-
-
-def _numeric(settings: Sequence[Setting]) -> list[str]:
-    """The parameters with two or more values, all numbers; None, which stands for a default, may be among them."""
-    found = {name: {s.parameters.get(name) for s in settings} for s in settings for name in s.parameters}
-    return [name for name, seen in found.items() if len(seen) > 1 and {type(v) for v in seen - {None}} <= {int, float}]
 
 
 def _short(value: float, largest: float) -> str:
@@ -297,45 +249,6 @@ def _joined(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
-def _line(n: int) -> dict[str, Any]:
-    """The look of the n-th line: colours first, then dashes."""
-    return {"color": PALETTE[n % len(PALETTE)], "ls": DASHES[n // len(PALETTE) % len(DASHES)], "lw": 1.6}
-
-
 def _height(lines: int, columns: int) -> float:
     """Of a figure with a legend below."""
     return 4.0 + 0.22 * math.ceil(lines / columns)
-
-
-@contextlib.contextmanager
-def _figure(
-    out: Path, head: Sequence[str], wide: float, high: float, panes: tuple[int, int] = (1, 1), legend: int = 0
-) -> Iterator[Any]:
-    """Panes to draw on, so many down and across, styled and saved afterwards.
-
-    Args:
-      out: the file.
-      head: lines above the panes; empty ones are left out.
-      wide: inches.
-      high: inches.
-      panes: how many down and across.
-      legend: columns of the legend of the first pane, below; 0: none.
-    """
-    if reason := no_library():
-        raise Skipped(reason)
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(wide, high), layout="constrained")
-    made = figure.subplots(*panes, squeeze=False).ravel()
-    yield made
-    for pane in made:
-        if pane.get_xlabel() == "round":
-            pane.xaxis.get_major_locator().set_params(integer=True)
-        if not pane.images:
-            pane.grid(alpha=0.25)
-            pane.spines[["top", "right"]].set_visible(False)
-    if legend:
-        handles, labels = made[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=legend, frameon=False, fontsize=9)
-    figure.suptitle("\n".join(filter(None, head)), fontsize=11)
-    figure.savefig(out, dpi=120)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from experiments.execution.folder import shown
+from experiments.reporting.statistics import wilson
 
 LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
 # Settings that decide which examples each client has.
@@ -178,6 +179,14 @@ class Setting:
         return min(view.last, *(len(run.curve("mean", view)) for run in self.runs))
 
 
+class Clients(NamedTuple):
+    """Accuracies in percent, each sorted."""
+
+    accuracy: np.ndarray
+    low: np.ndarray  # of Wilson's interval
+    high: np.ndarray
+
+
 def grouped(items: Iterable[Item], key: Callable[[Item], Any]) -> dict[Any, list[Item]]:
     """Items by a key, in the order in which they come."""
     found: dict[Any, list[Item]] = {}
@@ -202,3 +211,14 @@ def sort_key(value: Any) -> tuple[int, float, str]:
     if value is None or isinstance(value, int | float):
         return (value is not None, float(value or 0), "")
     return (2, 0.0, re.sub(r"\d+(\.\d+)?", lambda match: f"{float(match[0]):020.6f}", str(value)))
+
+
+def pooled(s: Setting, model: str) -> Clients:
+    """The clients of all seeds, sorted by accuracy; none if no run is finished."""
+    known = [run for run in s.runs if run.shown(model) in run.client_accuracy]
+    accuracy, examples = (
+        np.concatenate([np.empty(0), *(of(run)[run.shown(model)] for run in known)])
+        for of in (attrgetter("client_accuracy"), attrgetter("client_examples"))
+    )
+    low, high = wilson(accuracy, examples)
+    return Clients(*(np.sort(values) for values in (accuracy, low, high)))

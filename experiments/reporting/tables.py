@@ -161,17 +161,17 @@ def show(table: Table, *, by: str = "mean", keys: Sequence[str] = (), console: C
         notes.append(f"the best {MOST_ROWS} of {len(table.rows)} rows; all are in the files")
     title, caption = escape(table.title), escape("\n".join(notes))
     made = RichTable(title=title, caption=caption, title_justify="left", caption_justify="left")
-    for i, name in enumerate(_head(table)):
+    for i, name in enumerate(head(table)):
         made.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
     for row in best_rows(table, by):
-        made.add_row(*_texts(table, row, style))
+        made.add_row(*texts(table, row, style))
     (console if styled else Console(width=WIDE, file=console.file, highlight=False)).print(made)
 
 
 def to_markdown(table: Table) -> str:
     style = Style("**{}**", "<u>{}</u>", markdown)
-    head = _head(table)
-    body = [head, ["---", *["---:"] * (len(head) - 1)], *(_texts(table, row, style) for row in table.rows)]
+    names = head(table)
+    body = [names, ["---", *["---:"] * (len(names) - 1)], *(texts(table, row, style) for row in table.rows)]
     lines = ["| " + " | ".join(cells) + " |" for cells in body]
     notes = [f"- {markdown(note)}" for note in table.notes]
     return "\n".join([f"### {markdown(table.title)}", "", *lines, "", *notes, ""])
@@ -185,10 +185,10 @@ def markdown(string: str) -> str:
 def to_latex(table: Table) -> str:
     """A plain tabular, to be put into a paper as it is; comments say what it shows."""
     style = Style(r"\textbf{{{}}}", r"\underline{{{}}}", _latex)
-    head, *body = [_latex(name) for name in _head(table)], *(_texts(table, row, style) for row in table.rows)
+    names, *body = [_latex(name) for name in head(table)], *(texts(table, row, style) for row in table.rows)
     comments = [f"% {line}" for line in [table.title, *table.notes]]
-    lines = [" & ".join(cells) + r" \\" for cells in (head, *body)]
-    frame = rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\hline"
+    lines = [" & ".join(cells) + r" \\" for cells in (names, *body)]
+    frame = rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}", r"\hline"
     return "\n".join([*comments, *frame, lines[0], r"\hline", *lines[1:], r"\hline", r"\end{tabular}", ""])
 
 
@@ -221,14 +221,14 @@ def _fields(cell: Cell) -> list[str]:
     return [*map(_number, cell[:4]), cell.mark, *compared_with]
 
 
-def best_rows(table: Table, by: str) -> list[Row]:
-    """The rows that fit a terminal, in their order: those best by a column (by the first, if there is no such one)."""
+def best_rows(table: Table, by: str, most: int = MOST_ROWS) -> list[Row]:
+    """So many rows at most, in their order: those best by a column (by the first, if there is no such one)."""
     chosen = next((c for c in table.columns if c.key == by), table.columns[0])
 
     def rank(row: Row) -> float:
         return math.inf if row.setting.status else chosen.rank(row.cells[chosen.key].mean)
 
-    best = sorted(table.rows, key=rank)[:MOST_ROWS]
+    best = sorted(table.rows, key=rank)[:most]
     return [row for row in table.rows if row in best]
 
 
@@ -252,11 +252,12 @@ def _notes(rows: Sequence[Row], columns: Sequence[Column], model: str | None, la
     return [note for note, applies in told.items() if applies]
 
 
-def _head(table: Table) -> list[str]:
+def head(table: Table) -> list[str]:
+    """The titles of the columns."""
     return ["setting", "seeds", *(c.title for c in table.columns), *(["front"] if table.has_front else [])]
 
 
-def _texts(table: Table, row: Row, style: Style) -> list[str]:
+def texts(table: Table, row: Row, style: Style) -> list[str]:
     """The cells of a row as text."""
     front = [style.escape("●" if row.on_front else "")] if table.has_front else []
     figures = [(_cell_text if c.part == "value" else _against_text)(row, c, style) for c in table.columns]

@@ -30,7 +30,9 @@ def test_a_table_a_picture_and_the_files_of_an_experiment(first):
     assert "2 runs (2 to do), 1 compilation" in shown
     assert "fedavg" in shown
     assert "lower variance is fairer" in shown
-    assert {path.name for path in out.iterdir()} == {*folder.OURS, folder.LOCK, "demo.png"} - {folder.ROUNDS}
+    assert {path.name for path in out.iterdir()} == {*folder.OURS, folder.LOCK, "demo.png", "demo.svg"} - {
+        folder.ROUNDS
+    }
     assert (out / "demo.png").stat().st_size > 10_000
 
 

@@ -48,7 +48,7 @@ def test_what_it_writes_and_shows(call, tmp_path, capsys):
     assert "global acc. %" in shown
     assert f"results: {tmp_path / 'out'}" in shown
     found = {path.name for path in (tmp_path / "out").iterdir()}
-    assert found == {*folder.OURS, folder.LOCK, "curves.png"}
+    assert found == {*folder.OURS, folder.LOCK, "curves.png", "curves.svg"}
     assert (tmp_path / "out" / "curves.png").stat().st_size > 10_000
     before = contents(tmp_path / "out")
     call(f"--out={tmp_path / 'out'}", "--seeds=0,1", "--noplot")

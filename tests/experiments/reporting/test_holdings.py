@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from experiments.reporting import holdings, pictures
+from experiments.reporting import holdings, pictures, style
 from fedeba_jax.data import partition
 from fedeba_jax.data.ragged import Ragged
 
@@ -76,7 +76,7 @@ def test_the_picture(told, tmp_path, capsys):
 
 
 def test_without_the_library_it_says_so(told, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(holdings, "no_library", lambda: "matplotlib is not installed")
+    monkeypatch.setattr(style, "no_library", lambda: "matplotlib is not installed")
     holdings.write(told, tmp_path / "holdings.png")
     assert capsys.readouterr().out == "no holdings.png: matplotlib is not installed\n"
     assert holdings.Skipped is pictures.Skipped

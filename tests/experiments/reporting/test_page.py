@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from experiments.execution.folder import as_line
+from experiments.reporting import pictures
+from experiments.reporting.heat import heat_map
+from experiments.reporting.loading import group, load
 from experiments.reporting.page import report
+from experiments.reporting.series import View
 from tests.support.folders import DATA, Run, both, origin, sweep_folder, train_folder, write_folder
 
 ROOT = Path(__file__).parents[3]
@@ -40,6 +44,22 @@ def test_an_unfinished_folder_is_reported_as_such(tmp_path, capsys):
     assert [row["seeds"] for row in settings] == ["0", "0"], "seed 1 is half-trained"
     chosen = list(csv.DictReader((tmp_path / "out" / "chosen.csv").read_text().splitlines()))
     assert [row["tau"] for row in chosen] == ["0.1"], "finished settings are chosen before unfinished ones"
+
+
+def test_a_report_compares_with_the_baseline_that_was_asked_for(tmp_path, capsys):
+    points = [("fedeba", {"tau": tau}, seed, both(50 + tau + seed, 50), 9.0) for tau in (1.0, 2.0) for seed in range(6)]
+    folder = sweep_folder(tmp_path / "s", points)
+    report([folder], tmp_path / "none", plot=False, select_on=None)
+    assert "compared with" not in capsys.readouterr().out
+    assert not (tmp_path / "none" / "settings_compared.tex").exists()
+    report([folder], tmp_path / "out", plot=False, select_on=None, baseline="fedeba tau=1")
+    assert "toy_task: all settings, compared with fedeba tau=1" in capsys.readouterr().out
+    assert "| fedeba tau=2 | 6 | +1.00 [+1.00, +1.00] | 0.0312 | better |" in (tmp_path / "out/report.md").read_text()
+    assert r"& better &" in (tmp_path / "out" / "settings_compared.tex").read_text()
+    rows = list(csv.DictReader((tmp_path / "out" / "settings.csv").read_text().splitlines()))
+    assert [row["mean_verdict"] for row in rows] == ["", "better"]
+    with pytest.raises(ValueError, match=r"--baseline=fedavg is not among the settings; give an algorithm \(fedeba\)"):
+        report([folder], tmp_path / "out", plot=False, select_on=None, baseline="fedavg")
 
 
 def test_an_interrupted_run_is_reported_as_such(tmp_path, capsys):
@@ -88,22 +108,38 @@ def test_a_report_says_which_prediction_a_row_shows(tmp_path):
     assert "| fedavg prediction=global |" in text
 
 
-@pytest.mark.parametrize("values", [(1.0,), (1.0, 2.0), tuple(range(10))], ids=["single", "panels", "averaged"])
-def test_every_picture_is_made(tmp_path, values):
+def gated_folder(folder, values):
+    """FedEBA+ over tau and theta, with so many values of a third parameter; one point diverged."""
     points = [
         ("fedeba_plus", {"tau": tau, "theta": theta, "mu": mu}, seed, both(50 + tau + theta / 10 + seed, 50),
          10.0 + theta, *([2] if tau == theta == 1.0 else []))
         for tau in (0.1, 1.0) for theta in (0.0, 1.0, 45.0) for mu in values for seed in (0, 1)
     ]  # fmt: skip
-    folder = sweep_folder(tmp_path / "s", points, varies=("tau", "theta") + (("mu",) if len(values) > 1 else ()))
+    return sweep_folder(folder, points, varies=("tau", "theta") + (("mu",) if len(values) > 1 else ()))
+
+
+def test_every_picture_is_made(tmp_path):
+    folder = gated_folder(tmp_path / "s", (1.0,))
     other = train_folder(tmp_path / "t", "prac", {0: [(40, 9), (50, 5)]}, hparams={"theta": 0.0}, gate=1)
     report([folder, other], tmp_path / "out", axes=["theta", "tau"])
     made = {path.name for path in (tmp_path / "out").glob("*.png") if path.stat().st_size > 5000}
     assert made == {"heat_fedeba_plus_mean.png", "heat_fedeba_plus_variance.png", "plane.png", "curves.png",
                     "clients.png", "gates.png"}  # fmt: skip
+    assert {path.stem for path in (tmp_path / "out").glob("*.svg")} == {Path(name).stem for name in made}
     written = (tmp_path / "out" / "report.md").read_text()
     assert all(f"({name})" in written for name in made)
     assert "commit ffffffffff+" in written
+
+
+@pytest.mark.parametrize("values", [(1.0, 2.0), tuple(range(10))], ids=["panels", "averaged"])
+def test_heat_maps_over_more_than_two_parameters(tmp_path, values):
+    settings = group(load([gated_folder(tmp_path / "s", values)]))
+    shown = heat_map(settings, ["theta", "tau"], View(last=1))
+    assert len(shown.panels) == (1 if len(values) > 9 else len(values))
+    assert shown.values.shape == (len(shown.panels), 2, 3)
+    assert (shown.notes[0, 1, 1], shown.values[0, 0, 0]) == ("div.", pytest.approx(50.6))
+    pictures.heat(settings, ["theta", "tau"], View(last=1), tmp_path / "heat.png")
+    assert (tmp_path / "heat.png").stat().st_size > 5000
 
 
 def test_pictures_that_cannot_be_made_are_told_and_old_ones_go(tmp_path, capsys):
@@ -118,7 +154,8 @@ def test_pictures_that_cannot_be_made_are_told_and_old_ones_go(tmp_path, capsys)
     for line in ("no heat map: it needs two numeric parameters that vary", "no curves.png: it needs two evaluations",
                  "no plane.png: it needs two settings", "no gates.png: no algorithm here has a gate"):  # fmt: skip
         assert line in printed
-    left = {"report.json", "report.md", "settings.csv", "settings.tex", "clients.png", "notes.txt"}
+    left = {"report.json", "report.md", "report.html", "settings.csv", "settings.tex", "notes.txt"}
+    left |= {"clients.png", "clients.svg"}
     assert {p.name for p in out.iterdir()} == left
 
 
@@ -160,7 +197,7 @@ def test_a_report_replaces_its_own_files_and_no_others(tmp_path, runs, monkeypat
     out = tmp_path / "mine"
     report([runs / "avg"], out, plot=False, select_on=None)
     made = {path.name for path in out.iterdir()}
-    assert made == {"report.json", "report.md", "settings.csv", "settings.tex"}
+    assert made == {"report.json", "report.md", "report.html", "settings.csv", "settings.tex"}
     (out / "chosen.csv").write_text("of somebody else")
     (out / "settings.csv").write_text("an old table")
     report([runs / "avg"], out, plot=False, select_on=None)
@@ -184,6 +221,7 @@ def test_what_files_say_is_text_wherever_it_is_shown(tmp_path, capsys):
     shown = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} | {"": capsys.readouterr().out}
     assert not any("\x1b" in text or "\n# title" in text for text in shown.values())
     assert "<script>" not in shown["report.md"]
+    assert "<script>x" not in shown["report.html"]
     assert "[red]" in shown[""]
     assert r"\input" not in shown["settings.tex"].replace(r"\textbackslash{}input", "")
 

@@ -1,8 +1,11 @@
 """The pictures: what they show, and that every one is made."""
 
+import importlib.util
+import itertools
+
 import pytest
 
-from experiments.reporting import pictures
+from experiments.reporting import pictures, style
 from experiments.reporting.loading import group, load
 from tests.support.folders import Run, both, sweep_folder, write_folder
 
@@ -36,8 +39,26 @@ def test_pictures_of_global_and_personal_models(methods, tmp_path):
     settings = group(load([methods]))
     view = pictures.View("global", 5, "mean", "toy")
     for picture in (pictures.plane, pictures.curves, pictures.clients):
-        picture(settings, view, tmp_path / f"{picture.__name__}.png")
-        assert (tmp_path / f"{picture.__name__}.png").stat().st_size > 10_000
+        made = tmp_path / f"{picture.__name__}.png"
+        picture(settings, view, made)
+        assert made.stat().st_size > 10_000
+        first = made.with_suffix(".svg").read_bytes()
+        assert b"fedavg</text>" in first or b"ditto</text>" in first, "text stays text"
+
+
+def test_lines_are_told_apart_without_colour():
+    looks = [(look["ls"], look["marker"]) for look in (style.line(n, 10) for n in range(8))]
+    assert len(set(looks)) == len(looks)
+    assert all(one != other for one, other in itertools.pairwise(style.line(n, 10)["ls"] for n in range(8)))
+    every = [(look["ls"], look["color"]) for look in (style.line(n, 10) for n in range(24))]
+    assert len(set(every)) == len(every)
+
+
+def test_the_same_picture_is_the_same_bytes(methods, tmp_path):
+    settings, view = group(load([methods])), pictures.View("global", 5, "mean", "toy")
+    for name in ("a", "b"):
+        pictures.plane(settings, view, tmp_path / f"{name}.png")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
 def test_gates_with_a_schedule_of_theta_beside_numbers(tmp_path):
@@ -68,7 +89,7 @@ def test_an_overview_of_nothing_says_why(tmp_path, capsys, monkeypatch):
     pictures.write_overview(settings, "title", tmp_path / "curves.png")
     assert capsys.readouterr().out == "no curves.png: every setting diverged or has no figures\n"
     folder = write_folder(tmp_path / "g", [Run("fedavg", {"test": [(50, 1)]})])
-    monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     pictures.write_overview(group(load([folder])), "title", tmp_path / "curves.png")
     assert "no curves.png: matplotlib is not installed; pip install 'fedeba_jax[plot]'" in capsys.readouterr().out
     assert not (tmp_path / "curves.png").exists()
