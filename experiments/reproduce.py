@@ -31,7 +31,7 @@ from experiments.execution.progress import Progress
 from experiments.paper import comparison, costs, drawing, evidence, standing
 from experiments.paper.presets import Panel, Preset, on_task, presets
 from experiments.paper.rows import Row
-from experiments.reporting.pictures import Skipped
+from experiments.reporting.style import Skipped
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("table", None, "A table of the paper; --list names them.")

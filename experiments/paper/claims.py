@@ -6,15 +6,16 @@ What a claim says, in our words, and our verdict stand in FINDINGS.md. The figur
 
 from typing import NamedTuple
 
+from experiments.command.runs import Run
 from experiments.paper import comparison, evidence
 from experiments.paper.comparison import Cell, Sheet
 from experiments.paper.evidence import Evidence
 from experiments.paper.presets import presets
+from experiments.paper.rows import Row
 from experiments.reporting.columns import COLUMNS
 
 VERDICTS = ("holds", "holds under conditions", "does not hold", "not testable here", "not yet judged")
 OPEN = "not yet judged"
-MOST_SEEDS = 32  # that are looked for
 FEDAVG, EBA = "fedavg", "fedeba_plus tau=0.1 alpha=0.9"
 ANGLES = tuple(f"{EBA} theta={angle}" for angle in (0, 15, 30, 45, 90))
 FASHION, CIFAR = "fashion_mnist_mlp", "cifar10_cnn"
@@ -36,8 +37,10 @@ EBA_BY_ALPHA = (
     *(f"fedeba_plus tau=0.1 alpha={alpha}" for alpha in ("0.1", "0.3", "0.5", "0.7", "0.9")),
 )
 PRAC = tuple(f"prac_fedeba_plus tau={tau} alpha=0.9{theta}" for theta in ("", " theta=15") for tau in ("0.1", "1", "5"))
-FAIR = ("qffl q=0.5", "fedmgda_plus eps=0.03", "propfair M=0.2 eps=0.2", "term t=0.1", "aaggff")
-FAIR += ("ditto lam=0.5", "focus", "lp_proj", "rank_core_fed")
+FAIR = (
+    *("qffl q=0.5", "fedmgda_plus eps=0.03", "propfair M=0.2 eps=0.2", "term t=0.1", "aaggff", "ditto lam=0.5"),
+    *("focus", "lp_proj", "rank_core_fed"),
+)
 ADDED = ("afl gamma=0.7", "fedfv alpha=0.1 window=10")  # to the paper's first table, by us
 COMPONENTS = (FEDAVG, "fedeba tau=0.1", "fedavg_align tau=0.1 alpha=0.9", EBA)
 
@@ -85,8 +88,10 @@ def sheet(table: str, task: str, found: Evidence) -> Sheet:
     preset = presets()[table]
     rows = [row for row in preset.rows if row.task == task]
 
-    def runs_of(row: comparison.Row) -> list[comparison.Run]:
-        runs = row.runs(range(MOST_SEEDS))
+    seeds = sorted({one.seed for one in found.values() if one.source.task == task}) or [0]
+
+    def runs_of(row: Row) -> list[Run]:
+        runs = row.runs(seeds)
         return [run for run in runs if evidence.key(run) in found] or runs[:1]
 
     return comparison.sheet(preset, task, rows, runs_of, found)
@@ -105,7 +110,7 @@ def cells(witness: Witness, made: Sheet) -> list[tuple[str, str, Cell]]:
 
 def lines(witness: Witness, made: Sheet) -> list[tuple[str, ...]]:
     """The same as texts: row, measure, seeds, ours, paper, FedAvg."""
-    written = []
+    written: list[tuple[str, ...]] = []
     for row, measure, cell in cells(witness, made):
         column = COLUMNS[measure]
         ours, *others = comparison.texts(cell, column.digits)

@@ -1,7 +1,6 @@
 """The paper's figures, drawn from our runs: one pane for each measure of each panel, as PNG and as SVG.
 
-Colours, markers and dashes are those of all our pictures: they are told apart in greyscale, too. Bands are the range
-over seeds; points are means.
+Bands and bars of error are the range over seeds; points are means.
 """
 
 from collections.abc import Sequence
@@ -12,8 +11,8 @@ import numpy as np
 
 from experiments.paper.presets import Panel, Preset
 from experiments.reporting.columns import COLUMNS
-from experiments.reporting.pictures import DASHES, MARKERS, PALETTE, Skipped, no_library
 from experiments.reporting.series import Setting, View
+from experiments.reporting.style import ENDINGS, Skipped, color, figure, line, marker
 
 WIDTH, HEIGHT = 5.6, 4.2  # inches of a pane
 VIEW = View()
@@ -26,8 +25,6 @@ def draw(preset: Preset, settings: Sequence[Drawn], out: Path) -> list[Path]:
     Raises:
       Skipped: nothing of it was run, or no picture can be drawn here.
     """
-    if reason := no_library():
-        raise Skipped(reason)
     panes = [
         (panel, measures, drawn)
         for panel, drawn in zip(preset.panels, settings, strict=True)
@@ -36,18 +33,13 @@ def draw(preset: Preset, settings: Sequence[Drawn], out: Path) -> list[Path]:
     ]
     if not panes:
         raise Skipped("nothing of it was run yet")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH * len(panes), HEIGHT), layout="constrained")
-    for pane, (panel, measures, drawn) in zip(figure.subplots(1, len(panes), squeeze=False)[0], panes, strict=True):
-        KINDS[panel.kind](pane, panel, measures, drawn)
-        pane.set_title(f"{panel.task}, seeds {_seeds(drawn)}", fontsize=9)
-        pane.grid(alpha=0.25)
-        pane.spines[["top", "right"]].set_visible(False)
-    files = [out / f"{preset.name}.{ending}" for ending in ("png", "svg")]
-    for file in files:
-        figure.savefig(file, dpi=120, metadata={"Date": None} if file.suffix == ".svg" else None)
-    return files
+    file = out / f"{preset.name}.png"
+    with figure(file, [], WIDTH * len(panes), HEIGHT, panes=(1, len(panes))) as empty:
+        for pane, (panel, measures, drawn) in zip(empty, panes, strict=True):
+            KINDS[panel.kind](pane, panel, measures, drawn)
+            pane.set_title(f"{panel.task}, seeds {_seeds(drawn)}", fontsize=9)
+            pane.legend(fontsize=7)
+    return [file.with_suffix(ending) for ending in ENDINGS]
 
 
 def _curves(pane: Any, panel: Panel, measures: Sequence[str], drawn: Drawn) -> None:
@@ -56,21 +48,17 @@ def _curves(pane: Any, panel: Panel, measures: Sequence[str], drawn: Drawn) -> N
         by_seed = [run.curve(measures[0], VIEW) for run in setting.runs]
         rounds = sorted(set.intersection(*(set(curve) for curve in by_seed)))
         values = np.array([[curve[t] for t in rounds] for curve in by_seed])
-        style = _style(number)
-        pane.plot(rounds, values.mean(axis=0), label=label, color=style["color"], linestyle=style["linestyle"])
-        pane.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.12, linewidth=0)
+        pane.plot(rounds, values.mean(axis=0), label=label, **line(number, len(rounds)))
+        pane.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=color(number), alpha=0.12, lw=0)
     pane.set(xlabel="round", ylabel=COLUMNS[measures[0]].title)
-    pane.legend(frameon=False, fontsize=7)
 
 
 def _plane(pane: Any, panel: Panel, measures: Sequence[str], drawn: Drawn) -> None:
     """Variance against accuracy."""
     for number, (label, setting) in enumerate(drawn):
-        style = _style(number)
         x, y = (setting.mean(measure, VIEW) for measure in ("variance", "mean"))
-        pane.plot(x, y, style["marker"], color=style["color"], label=label)
+        pane.plot(x, y, marker(number), color=color(number), label=label)
     pane.set(xlabel=COLUMNS["variance"].title, ylabel=COLUMNS["mean"].title)
-    pane.legend(frameon=False, fontsize=7)
 
 
 def _bars(pane: Any, panel: Panel, measures: Sequence[str], drawn: Drawn) -> None:
@@ -79,13 +67,11 @@ def _bars(pane: Any, panel: Panel, measures: Sequence[str], drawn: Drawn) -> Non
     for number, measure in enumerate(measures):
         values = [setting.mean(measure, VIEW) for _, setting in drawn]
         hatch = ("", "//")[number % 2]
-        pane.barh(
-            places + number * height, values, height, color=PALETTE[number], hatch=hatch, label=COLUMNS[measure].title
-        )
+        title = COLUMNS[measure].title
+        pane.barh(places + number * height, values, height, color=color(number), hatch=hatch, label=title)
     pane.set_yticks(places + 0.4 - height / 2, [label for label, _ in drawn], fontsize=7)
     pane.invert_yaxis()
     pane.set_xlabel("accuracy of clients, %")
-    pane.legend(frameon=False, fontsize=7)
 
 
 def _line(pane: Any, panel: Panel, measures: Sequence[str], drawn: Drawn) -> None:
@@ -100,20 +86,11 @@ def _line(pane: Any, panel: Panel, measures: Sequence[str], drawn: Drawn) -> Non
         values = [list(setting.values(measures[0], VIEW).values()) for _, setting in points]
         middle = np.array([np.mean(own) for own in values])
         ends = np.abs(np.array([[min(own), max(own)] for own in values]).T - middle)
-        pane.errorbar([x for x, _ in points], middle, ends, label=name, capsize=3, **_style(number))
+        pane.errorbar([x for x, _ in points], middle, ends, label=name, capsize=3, **line(number, len(points)))
     pane.set(xlabel=panel.over, ylabel=COLUMNS[measures[0]].title)
-    pane.legend(frameon=False, fontsize=7)
 
 
 KINDS = {"curves": _curves, "plane": _plane, "bars": _bars, "line": _line}
-
-
-def _style(number: int) -> dict[str, str]:
-    return {
-        "color": PALETTE[number % len(PALETTE)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": DASHES[number // 2 % len(DASHES)],
-    }
 
 
 def _seeds(drawn: Drawn) -> str:

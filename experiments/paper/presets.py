@@ -13,7 +13,7 @@ from experiments.paper.rows import MEASURES, Row, translated, written
 SEEDS = 6  # that a preset asks for unless it says otherwise: with fewer, no row can say "better"
 
 # Rows of ours beside the paper's, by table and task.
-BESIDE = {
+BESIDE: dict[str, dict[str, tuple[str, ...]]] = {
     "performance": {
         "fashion_mnist_mlp": (
             "fedavg; lr=0.019",  # the control for FedEBA+'s local step, which (1 - alpha) shortens

@@ -3,7 +3,10 @@
 import pytest
 
 from experiments.command import grids
+from experiments.command.opening import opened
 from experiments.command.tasks import TASKS
+from experiments.execution import runner
+from experiments.execution.batches import How
 from experiments.paper import presets, printed, rows, standing
 from experiments.paper.rows import METHODS, Row, translated, written
 from experiments.reporting.columns import COLUMNS
@@ -115,7 +118,15 @@ def test_data_that_no_registry_has_is_told(tmp_path):
     assert standing.data_of("cifar100", str(tmp_path)) == ("", "")
 
 
-@pytest.mark.slow  # that every row makes runs is above; test_reproduce runs some
+def test_all_rows_of_all_presets_can_be_planned_on_tiny_data():
+    """Everything short of compiling: data is dealt, programs are made, and what may be claimed is stated."""
+    rows = {row.label: row for preset in ALL.values() for row in presets.on_task(preset, MINI).rows}
+    runs = [run for row in rows.values() if not row.impossible for run in row.runs((0,), TINY)]
+    planned = runner.plan(*opened(runs, None), set(), How())
+    assert len(planned.missing) == len({run.id for run in runs}) > 90
+
+
+@pytest.mark.slow  # that every row can be planned is above; test_reproduce runs some
 @pytest.mark.parametrize("name", [name for name, preset in ALL.items() if not preset.not_here])
 def test_every_preset_runs_two_rounds_on_tiny_data(name, tmp_path):
     small = presets.on_task(ALL[name], MINI)
