@@ -21,20 +21,20 @@ class Clients(NamedTuple):
 
     def losses(self, x: jax.Array) -> jax.Array:
         """F_i(x), [m]."""
-        return self.curvature / 2 * jnp.sum((x - self.centre) ** 2, axis=-1) + self.floor
+        return self.curvature / 2 * jnp.sum((x[None] - self.centre) ** 2, axis=1) + self.floor
 
     def gradients(self, x: jax.Array) -> jax.Array:
         """grad F_i(x), [m, d]."""
-        return self.curvature[:, None] * (x - self.centre)
+        return self.curvature[:, None] * (x[None] - self.centre)
 
     def trained(self, x: jax.Array, steps: int, rate: Scalar) -> jax.Array:
         """Every client's model after K full gradient steps from x, [m, d]."""
         left = (1 - rate * self.curvature) ** steps
-        return self.centre + left[:, None] * (x - self.centre)
+        return self.centre + left[:, None] * (x[None] - self.centre)
 
     def own_losses(self, models: jax.Array) -> jax.Array:
         """F_i(x_i), [m], each client at its own model."""
-        return jax.vmap(lambda b, c, a, x: Clients(b, c, a).losses(x))(*self, models)
+        return self.curvature / 2 * jnp.sum((models - self.centre) ** 2, axis=1) + self.floor
 
 
 def variance(losses: jax.Array) -> jax.Array:

@@ -40,7 +40,7 @@ def smallest_gradients(clients: Clients, key: Key, rounds: int, tau: Scalar | No
     largest = clients.curvature.max()
     rate, server_rate = 1 / (rounds**0.5 * STEPS * largest), (STEPS * size) ** 0.5
 
-    powers = (1 - rate * clients.curvature)[:, None] ** (2 * jnp.arange(STEPS))
+    powers = (1 - rate * clients.curvature)[:, None] ** (2 * jnp.arange(STEPS))[None]
     scale = rate * NOISE * jnp.sqrt(powers.sum(axis=1) / dimension)  # what noise of length NOISE in K steps adds up to
 
     def round_(carry: tuple[jax.Array, jax.Array], t: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:

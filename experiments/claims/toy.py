@@ -11,9 +11,18 @@ from experiments.claims.clients import Clients, variance
 from fedeba_jax import weights
 from fedeba_jax.algorithms.qffl import step_weights
 
-TWO = Clients(jnp.array([4.0, 1.0]), jnp.array([[2.0], [-4.0]]), jnp.zeros(2))
-START, RATE = jnp.zeros(1), 0.25
+RATE = 0.25
 PRINTED = {"fedavg": 0.5, "eba": -0.1, "qffl": -0.4}  # the models that the paper gives
+
+
+def two() -> Clients:
+    """Made when it is asked for: in the precision that is then set."""
+    return Clients(jnp.array([4.0, 1.0]), jnp.array([[2.0], [-4.0]]), jnp.zeros(2))
+
+
+def trained() -> jax.Array:
+    """The models after the step, x_1 = 2 and x_2 = -1."""
+    return two().trained(jnp.zeros(1), 1, RATE)
 
 
 class Case(NamedTuple):
@@ -28,7 +37,7 @@ class Case(NamedTuple):
 
 
 def case(method: str, p: jax.Array, x: jax.Array) -> Case:
-    losses = TWO.losses(x)
+    losses = two().losses(x)
     share = losses / losses.sum()
     entropy = -jnp.sum(jnp.where(share > 0, share * jnp.log2(jnp.where(share > 0, share, 1)), 0))
     gap = float(jnp.abs(losses[0] - losses[1]))
@@ -36,12 +45,12 @@ def case(method: str, p: jax.Array, x: jax.Array) -> Case:
 
 
 def averaged(method: str, p: jax.Array) -> Case:
-    """The weighted mean of the two models after their step, x_1 = 2 and x_2 = -1."""
-    return case(method, p, p @ TWO.trained(START, 1, RATE))
+    """The weighted mean of the two models after their step."""
+    return case(method, p, p @ trained())
 
 
 def eba(tau: float) -> Case:
-    losses = TWO.own_losses(TWO.trained(START, 1, RATE))  # 0 and 4.5
+    losses = two().own_losses(trained())  # 0 and 4.5
     return averaged(f"FedEBA, tau = {tau:.4g}", weights.entropy_based(losses, tau))
 
 
@@ -51,9 +60,9 @@ def fedavg() -> Case:
 
 def qffl(q: float, lipschitz: float) -> Case:
     """q-FedAvg's step with the estimate L of the Lipschitz constant: 1 is what the paper reckons with, 1 / rate = 4."""
-    moves = TWO.trained(START, 1, RATE) - START
-    p = step_weights(TWO.losses(START), jnp.sum(moves**2, axis=1), q, 1 / lipschitz)
-    return case(f"q-FFL, q = {q:g}, L = {lipschitz:g}", p, START + p @ moves)
+    moves = trained()
+    p = step_weights(two().losses(jnp.zeros(1)), jnp.sum(moves**2, axis=1), q, 1 / lipschitz)
+    return case(f"q-FFL, q = {q:g}, L = {lipschitz:g}", p, p @ moves)
 
 
 def crossings() -> dict[str, float]:
@@ -62,8 +71,8 @@ def crossings() -> dict[str, float]:
     The mean model moves from x = -1 (tau = 0) to FedAvg's 0.5 (tau = infinity), and so towards FedAvg's gap in the end.
     """
 
-    first, second = (float(model) for model in TWO.trained(START, 1, RATE)[:, 0])  # 2 and -1
-    loss = float(TWO.own_losses(TWO.trained(START, 1, RATE))[1])  # 4.5; the other is 0
+    first, second = (float(model) for model in trained()[:, 0])  # 2 and -1
+    loss = float(two().own_losses(trained())[1])  # 4.5; the other is 0
 
     def tau_at(x: float) -> float:
         """tau / 4.5 = 1 / log(p_2 / p_1), where the weighted mean is x."""
@@ -71,7 +80,7 @@ def crossings() -> dict[str, float]:
         return loss / math.log((1 - p) / p)
 
     def gap(x: float) -> float:
-        losses = TWO.losses(jnp.array([x]))
+        losses = two().losses(jnp.array([x]))
         return float(losses[0] - losses[1])
 
     as_unfair = brentq(lambda x: gap(x) - fedavg().gap, second, 0.0)  # on the side of the second client

@@ -40,17 +40,17 @@ def test_the_temperatures_of_the_toy_case():
 
 
 def test_shares_are_counted_by_both_variances():
-    """Clients at 0 and 1 with FedAvg in the middle; FedEBA at the first, which has all the weight, or in the middle."""
+    """Clients at 0 and 1. FedAvg is near the middle, or far off; FedEBA at the first client, or in the middle."""
     pair = Clients(jnp.ones(2), jnp.array([[0.0], [1.0]]), jnp.array([0.0, 0.0]))
 
     def draw(key, spread, tau):
-        fair = jnp.where(tau > 1, 0.5, 0.0)[None]
-        average = jnp.where(spread > 1, 0.2, 0.5)[None]
+        average, fair = jnp.where(spread > 1, -1.0, 0.45)[None], jnp.where(tau > 1, 0.5, 0.0)[None]
         return Outcome(average, fair, jnp.array([1.0, 0.0]), pair)
 
     found = fairness.fairness_map(Setting("", "", draw), jax.random.key(0), 3, (1.0, 2.0), (1.0, 2.0))
-    np.testing.assert_array_equal(found.definition, [[0, 0], [0, 1]])  # with the spread, FedAvg is unfair
-    np.testing.assert_array_equal(found.proof, [[0, 0], [1, 1]])  # one client with all the weight has no variance
+    np.testing.assert_array_equal(found.definition, [[0, 1], [1, 1]])
+    np.testing.assert_array_equal(found.proof, [[1, 1], [1, 1]])  # one client with all the weight has no variance
+    np.testing.assert_allclose(found.ratio[1], [(0.5 / 1.5) ** 2, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["outlier", "convex", "regression", "regression_broadcast"])
@@ -97,7 +97,7 @@ def test_every_start_ends_at_the_closed_form(x64):
     assert found.positive_curvature < 0
 
 
-def test_limits_of_the_temperature():
+def test_limits_of_the_temperature(x64):
     found = temperature.limits(0, problems=5)
     assert found.to_uniform < 1e-5
     assert found.to_prior < 1e-5

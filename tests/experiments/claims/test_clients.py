@@ -15,8 +15,8 @@ THREE = Clients(
 )
 
 
-def test_training_is_gradient_descent(x64):
-    models = jnp.broadcast_to(jnp.array([3.0, -2.0]), (3, 2))
+def test_training_is_gradient_descent():
+    models = jnp.tile(jnp.array([[3.0, -2.0]]), (3, 1))
     for _ in range(4):
         models = models - 0.3 * THREE.curvature[:, None] * (models - THREE.centre)
     np.testing.assert_allclose(THREE.trained(jnp.array([3.0, -2.0]), 4, 0.3), models, atol=1e-6)
@@ -25,8 +25,7 @@ def test_training_is_gradient_descent(x64):
 def test_gradients_are_those_of_the_losses():
     x = jnp.array([3.0, -2.0])
     np.testing.assert_allclose(THREE.gradients(x), jax.jacobian(THREE.losses)(x), atol=1e-6)
-    own = THREE.own_losses(jnp.stack([x, x + 1, x]))
-    np.testing.assert_allclose(own[[0, 2]], THREE.losses(x)[jnp.array([0, 2])], rtol=1e-6)
+    np.testing.assert_allclose(THREE.own_losses(jnp.stack([x, x, x])), THREE.losses(x), rtol=1e-6)
 
 
 def test_both_variances_by_hand():
@@ -50,8 +49,10 @@ def test_a_round_is_the_library_s(name, tau):
     algorithm = fedeba_jax.ALGORITHMS[name](local, fedeba_jax.descent(optax.sgd(1.0)), **hparams)
     sizes = fedeba_jax.sizes_of(federation, lambda key: jnp.ones(2), 3)
     state = algorithm.init(jax.random.key(0), lambda key: jnp.ones(2), sizes)
-    state, _ = fedeba_jax.run_round(
-        algorithm, federation, state, jax.random.key(0), jnp.asarray(0), sizes=sizes, client_map=jax.vmap
-    )
+    state, _ = jax.jit(
+        lambda state: fedeba_jax.run_round(
+            algorithm, federation, state, jax.random.key(0), jnp.asarray(0), sizes=sizes, client_map=jax.vmap
+        )
+    )(state)
     plain = Clients(jnp.ones(3), THREE.centre, jnp.zeros(3))
     np.testing.assert_allclose(state.server.params, round_of(plain, jnp.ones(2), tau, 3, 0.2), atol=1e-6)
