@@ -129,7 +129,8 @@ def plan(preset: Preset, asked: Sequence[Row], found: evidence.Evidence) -> tupl
                 missing.setdefault(row.folder, []).append(run)
                 spent.append(costs.of_run(run, standing.timed(row, found)))
     there = sum(len(runs_of(preset, row)) for row in asked) - len(spent)
-    return missing, f"{there} runs are there, {len(spent)} are missing: {costs.total(spent)}"
+    left = f"{len(spent)} are missing: {costs.total(spent)}" if spent else "none is missing"
+    return missing, f"{there} runs are there, {left}"
 
 
 def show(preset: Preset, asked: Sequence[Row], found: evidence.Evidence, out: Path) -> None:

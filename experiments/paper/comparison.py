@@ -186,7 +186,7 @@ def show(made: Sheet, console: Console | None = None) -> None:
     for name in ("row", "seeds"):
         table.add_column(name)
     for column in made.columns:
-        table.add_column(column.title, no_wrap=True)
+        table.add_column(column.title, no_wrap=not console.is_terminal)
     for entry in made.entries:
         table.add_row(*(escape("\n".join(lines)) for lines in _lines(made, entry)))
     (console if console.is_terminal else Console(width=240, file=console.file, highlight=False)).print(table)
