@@ -160,7 +160,7 @@ def result_folders() -> str:
         )
         rows.append(
             (
-                f"[{path.name}]({path.name})",
+                f"`{path.name}`",
                 planned,
                 _seeds(own),
                 rounds,

@@ -4,6 +4,7 @@ import pytest
 
 from experiments.execution import archive, folder, runner
 from experiments.reporting import loading, page
+from experiments.reporting.series import View
 from tests.support.folders import Run, origin, write_folder, write_rows
 from tests.support.runs import Killed, execute, kill_after, make
 
@@ -20,7 +21,7 @@ def tables(path):
 
 
 def values(*folders):
-    return sorted((one.seed, one.value("mean", loading.View())) for one in loading.load(folders))
+    return sorted((one.seed, one.value("mean", View())) for one in loading.load(folders))
 
 
 def test_rows_survive_and_the_same_rows_make_the_same_bytes(tmp_path):
