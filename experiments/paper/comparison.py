@@ -192,11 +192,10 @@ def show(made: Sheet, console: Console | None = None) -> None:
     (console if console.is_terminal else Console(width=240, file=console.file, highlight=False)).print(table)
 
 
-def to_markdown(made: Sheet, *, only_run: bool = False) -> str:
+def to_markdown(made: Sheet) -> str:
     """A sheet as a table of Markdown."""
     head = ["row", "seeds", *(column.title for column in made.columns)]
-    entries = [entry for entry in made.entries if entry.setting or not only_run]
-    body = [["<br>".join(lines) for lines in _lines(made, entry)] for entry in entries]
+    body = [["<br>".join(lines) for lines in _lines(made, entry)] for entry in made.entries]
     lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *body)]
     return "\n".join(lines)
 

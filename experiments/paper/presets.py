@@ -96,8 +96,8 @@ def on_task(preset: Preset, task: str) -> Preset:
 def _table(table: printed.Table) -> Preset:
     rows = [translated(line) for line in table.lines]
     for task in dict.fromkeys(row.task for row in rows):
-        rows += _all(task, *BESIDE.get(table.id, {}).get(task, ()))
-        rows += _all(task, "fedavg")  # what verdicts compare with
+        added = _all(task, *BESIDE.get(table.id, {}).get(task, ()), "fedavg")  # what verdicts compare with
+        rows += [row._replace(line=_printed_anywhere().get((task, row.label))) for row in added]
     heads = dict.fromkeys(line.likely.get(head, head) for line in table.lines for head in line.values)
     measures = tuple(MEASURES[head] for head in heads if head in MEASURES)
     not_here = "FAA needs the best possible loss of each client, which is not measured yet" if table.id == "faa" else ""
@@ -111,6 +111,17 @@ def _figure(figure: printed.Figure) -> Preset:
     rows = _once([row for panel in panels for row in panel.rows])
     not_here = ELSEWHERE.get(figure.id, "")
     return Preset(figure.id, "figure", figure.what, figure.errata, rows, (), panels, seeds, not_here)
+
+
+@functools.cache
+def _printed_anywhere() -> dict[tuple[str, str], printed.Line]:
+    """The first line of all tables that is printed for a setting, by task and label."""
+    found: dict[tuple[str, str], printed.Line] = {}
+    for table in printed.tables().values():
+        for row in map(translated, table.lines):
+            if row.line:
+                found.setdefault((row.task, row.label), row.line)
+    return found
 
 
 def _all(task: str, *texts: str) -> tuple[Row, ...]:

@@ -102,7 +102,6 @@ def test_the_terminal_markdown_and_csv_say_the_same(found, capsys):
     ):
         assert text in shown
         assert text in comparison.to_markdown(made)
-    assert "qffl" not in comparison.to_markdown(made, only_run=True)
     rows = list(csv.DictReader(io.StringIO(comparison.to_csv(made))))
     variance = next(row for row in rows if row["row"] == EBA.label and row["measure"] == "variance")
     assert float(variance["difference"]) == pytest.approx(16.59)

@@ -77,6 +77,13 @@ def test_names_of_the_paper_become_ours(table, number, label):
     assert translated(line).label == label
 
 
+def test_a_row_that_we_add_has_what_another_table_prints_for_it():
+    added = next(row for row in ALL["performance"].rows if row.label == "fedfv alpha=0.1 window=10")
+    assert added.line.value("variance") == printed.Value(56.63, 1.85)
+    ours = next(row for row in ALL["performance"].rows if row.label == "prac_fedeba_plus tau=5 alpha=0.9")
+    assert ours.line is None
+
+
 def test_noise_that_no_method_of_ours_has_is_not_run():
     impossible = [row for row in ALL["dp"].rows if row.impossible]
     assert {row.algorithm for row in impossible} == {"qffl", "fedmgda_plus"}
