@@ -112,8 +112,8 @@ class Tuning:
         runs = seeds * sum(rung.points for rung in rungs) + tests
         methods = len(self.algorithms)
         return [
-            f"{FLAGS.task}, {methods} methods: {stages}, on seeds {','.join(FLAGS.seeds)}; then the chosen point and the "
-            f"defaults x {self.task.rounds} rounds, on seeds {','.join(FLAGS.test_seeds)}",
+            f"{FLAGS.task}, {methods} methods: {stages}, on seeds {','.join(FLAGS.seeds)}; then the chosen point and "
+            f"the defaults x {self.task.rounds} rounds, on seeds {','.join(FLAGS.test_seeds)}",
             f"each method: {runs:,} runs, {self.rounds():,} rounds; in all {methods * runs:,} runs, "
             f"{methods * self.rounds():,} rounds",
             *(
