@@ -107,7 +107,9 @@ def printable(value: Any) -> Any:
         return {printable(name): printable(one) for name, one in value.items()}
     if isinstance(value, list):
         return [printable(one) for one in value]
-    return "".join(c if c.isprintable() else "?" for c in value) if isinstance(value, str) else value
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    return "".join(c if c.isprintable() else "?" for c in value)
 
 
 def _varying(values: Sequence[dict[str, Any]], declared: set[str]) -> list[str]:

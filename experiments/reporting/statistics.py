@@ -129,7 +129,12 @@ def interval(values: Sequence[float] | np.ndarray) -> tuple[float, float] | None
       None with fewer than FEWEST values: a resampled mean cannot leave their range, which holds the median in no more
       than 1 - 2 / 2^S of all cases; or with values that are not finite. Equal values have an interval of no width.
     """
-    numbers = np.asarray(values, float)
+    return _interval(tuple(map(float, values)))
+
+
+@functools.lru_cache(maxsize=4096)  # a report shows the same numbers in several tables
+def _interval(values: tuple[float, ...]) -> tuple[float, float] | None:
+    numbers = np.array(values)
     count = len(numbers)
     if count < FEWEST or not np.isfinite(numbers).all():
         return None
