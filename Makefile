@@ -4,7 +4,8 @@ VENV   ?= .venv
 RUN     = $(VENV)/bin/python
 OUT    ?= runs/demo
 
-.PHONY: help demo test test-slow lint docs data results reproduce-small compare options bench bench-envs bench-check bench-record clean
+.PHONY: help demo test test-slow lint docs data results reproduce-small compare theory options bench bench-envs bench-check
+.PHONY: bench-record clean
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -17,8 +18,10 @@ $(VENV)/.stamp-%: setup.cfg pyproject.toml
 demo: $(VENV)/.stamp-plot  ## train FedAvg, FedEBA+ and Prac-FedEBA+ on embedded images; table and picture
 	$(RUN) -m experiments.demo --out=$(OUT)
 
+# One more than the cores: tests of processes and clusters wait more than they compute.
+WORKERS = $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 test: $(VENV)/.stamp-test  ## the suite (CPU, about 17 minutes on 2 cores)
-	$(RUN) -m pytest -n auto --dist=loadgroup
+	$(RUN) -m pytest -n $(WORKERS) --dist=loadgroup
 
 test-slow: $(VENV)/.stamp-test  ## the checks that take minutes
 	$(RUN) -m pytest -m slow
@@ -49,6 +52,9 @@ reproduce-small: $(VENV)/.stamp-plot  ## the paper's first table in small, from 
 
 compare: $(VENV)/.stamp-plot  ## every method at its defaults on embedded images: one table (a quarter of an hour)
 	$(RUN) -m experiments.compare
+
+theory: $(VENV)/.stamp-plot  ## the paper's theorems on thousands of small federations: tables and pictures (a minute)
+	$(RUN) -m experiments.theory
 
 OPTIONS = servers noisy_labels privacy privacy_paper annealing
 options: $(VENV)/.stamp-plot $(VENV)/.stamp-privacy  ## momentum, FedVARP, label noise, privacy, annealing: a table each (half an hour)

@@ -112,8 +112,8 @@ class Tuning:
         runs = seeds * sum(rung.points for rung in rungs) + tests
         methods = len(self.algorithms)
         return [
-            f"{methods} methods on {FLAGS.task}: {stages}, {seeds} seeds; "
-            f"then the chosen point and the defaults x {self.task.rounds} rounds, {len(self.test_seeds)} seeds",
+            f"{FLAGS.task}, {methods} methods: {stages}, on seeds {','.join(FLAGS.seeds)}; then the chosen point and "
+            f"the defaults x {self.task.rounds} rounds, on seeds {','.join(FLAGS.test_seeds)}",
             f"each method: {runs:,} runs, {self.rounds():,} rounds; in all {methods * runs:,} runs, "
             f"{methods * self.rounds():,} rounds",
             *(
@@ -155,7 +155,9 @@ def main() -> None:
     trials, chosen = tune(asked, out)
     print("test: the chosen points and the defaults", flush=True)
     session.run(asked.test(chosen), out / "test", Progress(), batch_runs=FLAGS.batch_runs, only_these=True)
-    write(asked, out, [collected(asked, out, algorithm, trials[algorithm], chosen[algorithm]) for algorithm in chosen])
+    series = loading.load([out / "test"])
+    methods = [collected(asked, series, algorithm, trials[algorithm], place) for algorithm, place in chosen.items()]
+    write(asked, out, methods, series)
 
 
 def tune(asked: Tuning, out: Path) -> tuple[dict[str, list[list[Trial]]], dict[str, int | None]]:
@@ -180,9 +182,10 @@ def tune(asked: Tuning, out: Path) -> tuple[dict[str, list[list[Trial]]], dict[s
     return trials, {algorithm: places[0] if places else None for algorithm, places in alive.items()}
 
 
-def collected(asked: Tuning, out: Path, algorithm: str, trials: list[list[Trial]], chosen: int | None) -> Method:
+def collected(
+    asked: Tuning, series: Sequence[Series], algorithm: str, trials: list[list[Trial]], chosen: int | None
+) -> Method:
     """One method with its test figures."""
-    series = loading.load([out / "test"])
     points = [asked.values(algorithm, point) for point in asked.points[algorithm]]
     defaults = tuning.of_point(series, algorithm, asked.values(algorithm, {}))
     figures = {tuning.UNTUNED: tuning.tested(defaults)}
@@ -192,7 +195,7 @@ def collected(asked: Tuning, out: Path, algorithm: str, trials: list[list[Trial]
     return Method(algorithm, space, points, trials, chosen, figures, defaults[0].shown("personal"))
 
 
-def write(asked: Tuning, out: Path, methods: list[Method]) -> None:
+def write(asked: Tuning, out: Path, methods: list[Method], series: Sequence[Series]) -> None:
     """The table, the plane, and everything as JSON."""
     title = f"{FLAGS.task}, tuned: {FLAGS.budget} points of each method"
     below = tuning.notes(methods, asked.task.rounds, asked.test_seeds)
@@ -211,7 +214,7 @@ def write(asked: Tuning, out: Path, methods: list[Method]) -> None:
         "methods": tuning.as_json(methods),
     }
     folder.write_json(out / "tune.json", content)
-    web.write(out / page.HTML, title, kinds(asked, out, methods), View(task=FLAGS.task), lines=below)
+    web.write(out / page.HTML, title, kinds(asked, methods, series), View(task=FLAGS.task), lines=below)
     print(f"table: {out / 'tune.md'}; page: {out / page.HTML}; all points: {out / 'tune.json'}")
     try:
         tuning.plane(methods, title, out / "tune.png")
@@ -220,9 +223,8 @@ def write(asked: Tuning, out: Path, methods: list[Method]) -> None:
         print(f"no tune.png: {reason}")
 
 
-def kinds(asked: Tuning, out: Path, methods: list[Method]) -> list[tables.Table]:
+def kinds(asked: Tuning, methods: list[Method], series: Sequence[Series]) -> list[tables.Table]:
     """The test runs as the tables of a report: of the chosen points, and of the defaults."""
-    series = loading.load([out / "test"])
     found: dict[str, list[Series]] = {tuning.TUNED: [], tuning.UNTUNED: []}
     for one in methods:
         if one.chosen is not None:

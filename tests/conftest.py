@@ -24,6 +24,7 @@ import pytest
 from fedeba_jax.data import sources
 from fedeba_jax.data.sources import fetching
 from fedeba_jax.data.sources.raw import Package
+from tests.support import marks
 from tests.support.tiny_set import spec_of
 
 gc.set_threshold(200_000, 20, 100)
@@ -75,8 +76,10 @@ SHARING = (  # modules whose tests share runs or programs; others say so by a ma
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
 def pytest_collection_modifyitems(items):
-    """Tests that share compiled programs go to one worker (`--dist=loadgroup`): by algorithm, or by file."""
+    """Mark what is slow (tests/slow.toml); tests that share programs go to one worker, by algorithm or by file."""
+    marks.mark_slow(items)
     for item in items:
         module = item.module.__name__
         if module in BY_ALGORITHM and hasattr(item, "callspec"):
@@ -86,7 +89,7 @@ def pytest_collection_modifyitems(items):
 
 
 MOST_MAPS = 45_000  # of the 65,530 memory maps that Linux grants a process; a test's programs hold up to 2,000 or so
-LOOK_EVERY = 5  # tests; listing the maps takes longer than many a test
+LOOK_EVERY = 10  # tests; listing the maps takes longer than many a test
 ended = itertools.count(1)
 
 

@@ -1,10 +1,12 @@
-"""Tasks by name: a data set, a model, and the paper's setting for them as the default.
+"""Tasks by name: a data set, a model, and the setting that is their default (configs/tasks.toml).
 
 What a task leaves to its data (how many clients it has, for one) is filled in by `opening`, when the data is there.
 """
 
 import dataclasses
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args
 
 import jax
@@ -29,6 +31,7 @@ def _option(field: str, written: str) -> Call:
 SGD, CROSS_ENTROPY = _option("server", "sgd(1.0)"), _option("objective", "cross_entropy")
 NO_PRIVACY = _option("privacy", "none")
 AUTO = "auto"
+FILE = Path(__file__).parents[1] / "configs" / "tasks.toml"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,78 +75,6 @@ class Preset(NamedTuple):
     ran: str
 
 
-NO_DATA = "never run: its data could not be had"
-SAMPLE = "a few rounds of FedAvg on a sample of 600 images; all of its data could not be had"
-
-
-def _tried(rounds: int) -> str:
-    return f"{rounds} rounds of FedAvg with seed 0, as a check that it runs"
-
-
-def _of_text(dataset: str, model: str, lr: float) -> Task:
-    """20 of all users in each round, as the paper has Reddit; rounds as AAggFF (Hahn et al. 2024) has it."""
-    sampled = Task(dataset, model, clients=0, cohort_size=20, batch_size=20, lr=Traced(lr), partition="natural")
-    return dataclasses.replace(sampled, rounds=300, eval_every=20)
-
-
-# Rates, batches and splits are the paper's (its appendix on the experimental setting) unless a comment says otherwise.
-PRESETS = {
-    "fashion_mnist_mlp": Preset(Task("fashion_mnist", "mlp"), "2,000 rounds, seeds 0 and 1 (docs/results.md)"),
-    "fashion_mnist_mini_mlp": Preset(
-        Task("fashion_mnist_mini", "mlp", clients=50, cohort_size=5, rounds=300, eval_every=20),
-        "300 rounds, seeds 0 and 1, all methods (docs/results.md)",
-    ),
-    "mnist_mlp": Preset(Task("mnist", "mlp"), _tried(50)),
-    "mnist_cnn": Preset(Task("mnist", "cnn"), _tried(2)),
-    "mnist_logistic": Preset(Task("mnist", "logistic"), _tried(50)),
-    "cifar10_cnn": Preset(Task("cifar10", "cnn"), "100 rounds of FedAvg and FedEBA+ with seed 0 (docs/results.md)"),
-    "cifar10_cnn_narrow": Preset(Task("cifar10", "cnn_narrow"), _tried(2)),
-    "cifar10_cnn_wide": Preset(Task("cifar10", "cnn_wide"), _tried(2)),
-    "cifar10_cnn_shallow": Preset(Task("cifar10", "cnn_shallow"), _tried(2)),
-    "cifar10_cnn_deep": Preset(Task("cifar10", "cnn_deep"), _tried(2)),
-    "cifar10_mlp": Preset(Task("cifar10", "mlp"), _tried(10)),
-    "cifar100_resnet18": Preset(
-        Task("cifar100", "resnet18", batch_size=128, lr=Traced(0.01), partition="dirichlet", dirichlet=0.1), NO_DATA
-    ),
-    "tiny_imagenet_mobilenet_v2": Preset(
-        Task("tiny_imagenet", "mobilenet_v2", batch_size=128, lr=Traced(0.05)), SAMPLE
-    ),
-    "tiny_imagenet_resnet18": Preset(Task("tiny_imagenet", "resnet18", batch_size=128, lr=Traced(0.05)), SAMPLE),
-    # The rate is AAggFF's. K = 10 is the paper's for all data; AAggFF trains one epoch (--local_epochs=1).
-    "reddit_lstm": Preset(_of_text("reddit", "lstm_words", lr=7.5), NO_DATA),
-    # Not in the paper: real text that can be had. Settings of Reddit, and LEAF's rate for characters.
-    "shakespeare_words_lstm": Preset(
-        _of_text("shakespeare_words", "lstm_words", lr=7.5),
-        "60 rounds of FedAvg and 40 of FedEBA+ with seed 0 (docs/results.md)",
-    ),
-    "shakespeare_chars_lstm": Preset(_of_text("shakespeare_chars", "lstm_chars", lr=0.8), _tried(2)),
-    # Not in the paper either: made-up federations (the first with FedProx's rate and batches), and your own.
-    "synthetic_logistic": Preset(
-        Task(
-            "synthetic_logistic",
-            "logistic",
-            clients=0,
-            batch_size=10,
-            lr=Traced(0.01),
-            partition="natural",
-            rounds=200,
-            eval_every=20,
-        ),
-        _tried(200),
-    ),
-    "synthetic_text_lstm": Preset(_of_text("synthetic_text", "lstm_words", lr=7.5), _tried(5)),
-    "synthetic_uniform_logistic": Preset(
-        Task("synthetic_uniform", "logistic", clients=0, batch_size=10, partition="natural", rounds=200, eval_every=20),
-        _tried(200),
-    ),
-    "custom": Preset(
-        Task("custom", AUTO, clients=0, cohort_size=0, batch_size=20, partition=AUTO, rounds=200, eval_every=20),
-        "100 rounds of FedAvg with seed 0 on 900 made-up examples of 12 clients",
-    ),
-}
-
-TASKS = {name: preset.task for name, preset in PRESETS.items()}
-
 RATES = ("lr", "lr_decay")
 """Fields that are numbers in the program: runs that differ in them, or in numbers of OPTIONS, share a compilation."""
 
@@ -152,6 +83,11 @@ CHOICES = {
     "test_split": TEST_SPLITS,
     "loss_eval": ("full", "last_batch"),
 }
+
+
+def _preset(described: dict[str, Any]) -> Preset:
+    dataset, ran = described.pop("dataset"), described.pop("ran")
+    return Preset(Task(dataset, **{field: read(field, value) for field, value in described.items()}), ran)
 
 
 def resolve(name: str, changes: Mapping[str, Any]) -> Task:
@@ -173,6 +109,10 @@ def read(field: str, value: Any) -> Any:
     except ValueError:
         takes = FIELDS[field].__name__
         raise ValueError(f"--{field}={shown(str(value))} is not valid; {field} takes {takes} values") from None
+
+
+PRESETS = {name: _preset(described) for name, described in tomllib.loads(FILE.read_text()).items()}
+TASKS = {name: preset.task for name, preset in PRESETS.items()}
 
 
 def checked(task: Task) -> Task:

@@ -21,7 +21,7 @@ from jax.experimental import multihost_utils
 
 from fedeba_jax import checkpoint
 
-PATIENCE = 10  # seconds without a sign of life after which a process counts as dead
+PATIENCE = 15  # seconds without a sign of life after which a process counts as dead: a busy machine takes its time
 START = 120  # seconds in which all must have come
 BROKEN = ("Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "coordination service")  # how XLA tells of a lost process
 

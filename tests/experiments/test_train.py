@@ -65,6 +65,7 @@ def test_what_it_writes_and_shows(call, tmp_path, capsys):
 
 def test_divergence_is_told_with_what_to_turn(call, tmp_path):
     arguments = ["--algorithm=fedeba_plus", "--hparams=fair_scale=1000", "--lr=50", "--rounds=3", "--noplot"]
+    arguments.append("--model=mlp")
     with pytest.raises(cli.RunError) as error:
         call(*arguments, f"--out={tmp_path}")
     (setting,) = json.loads((tmp_path / "summary.json").read_text())["settings"]

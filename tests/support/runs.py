@@ -22,7 +22,15 @@ from experiments.execution.runner import Chunk, Plan
 
 ROOT = Path(__file__).parent.parent.parent
 MINI = "fashion_mnist_mini_mlp"
-TINY = {"clients": 10, "cohort_size": 3, "steps": 2, "batch_size": 10, "rounds": 2, "eval_every": 1}
+TINY = {
+    "model": "logistic",
+    "clients": 10,
+    "cohort_size": 3,
+    "steps": 2,
+    "batch_size": 10,
+    "rounds": 2,
+    "eval_every": 1,
+}
 TINY_FLAGS = [f"--task={MINI}", *(f"--{name}={value}" for name, value in TINY.items())]
 
 

@@ -86,14 +86,14 @@ def test_state_that_does_not_fit_is_told_before_anything_is_compiled(tmp_path, m
     """10 models of 199,210 numbers on 2 devices, and the global one: 16.7 MiB."""
     monkeypatch.setattr(devices, "free_memory", lambda: 12 * 2**20)
     with pytest.raises(ValueError) as error:
-        execute(make("ditto"), tmp_path / "run")
+        execute(make("ditto", model="mlp"), tmp_path / "run")
     assert str(error.value) == (
         "--algorithm=ditto keeps 0.02 GiB of state (10 clients x 1 runs x 2 copies), and 0.01 GiB are free; "
         "give --state_dtype=bfloat16 or fewer --clients or --host_devices=1"
     )
     assert not (tmp_path / "run").exists()
-    rows = execute(make("ditto", state_dtype="bfloat16"), tmp_path / "run")
+    rows = execute(make("ditto", model="mlp", state_dtype="bfloat16"), tmp_path / "run")
     assert "personal" in {row["model"] for row in rows}
     with pytest.raises(ValueError, match=r"4 runs x 2 copies.*fewer runs at once"):
-        execute(make("ditto", grid=("lam=0,0.5",), seeds=(0, 1)), tmp_path / "sweep")
-    execute(make("fedavg", grid=("lr=0.1",)), tmp_path / "sweep")
+        execute(make("ditto", model="mlp", grid=("lam=0,0.5",), seeds=(0, 1)), tmp_path / "sweep")
+    execute(make("fedavg", model="mlp", grid=("lr=0.1",)), tmp_path / "sweep")

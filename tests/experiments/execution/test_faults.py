@@ -41,7 +41,7 @@ def tables(out):
 def test_a_full_disk_costs_what_was_not_written(whole, tmp_path, file):
     """The limit lets smaller files through; in the table it cuts a row in two."""
     size, runs, out = (whole / file).stat().st_size, make("fedavg", rounds=3), tmp_path / "out"
-    largest = {folder.CHECKPOINT: 100_000}.get(file, size - 10)  # states are larger than all else
+    largest = {folder.CHECKPOINT: 25_000}.get(file, size - 10)  # states are larger than all else
     with no_file_beyond(largest), pytest.raises(OSError) as error:
         execute(runs, out, log_rounds=True)
     assert error.value.errno == errno.EFBIG

@@ -38,7 +38,7 @@ def test_results_agree_with_the_clients_and_the_trees_that_passed(plus):
         assert row["loss_std"] == pytest.approx(np.std(row["client_loss"]), rel=1e-4)
         noise = metrics.sampling_noise(np.array(row["client_accuracy"]), np.array(row["client_examples"]))
         assert row["noise"] == pytest.approx(float(noise), rel=1e-5)
-    model = 199_210
+    model = 7_850
     open_round = 4 * 3 * (2 * model + 2)  # bytes up of 3 clients: loss; gradient; delta, loss
     assert setting["communication"]["bytes_up"] == [2 * open_round] * 2
     assert setting["communication"]["additional_cost"] == [0.5, 0.5]
