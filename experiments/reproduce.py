@@ -91,22 +91,12 @@ def runs() -> list[Run]:
     return [run for row in rows(preset) if not row.impossible for run in runs_of(preset, row)]
 
 
-def available(preset: Preset, asked: Sequence[Row]) -> list[Row]:
-    """The rows whose data is there; what is left out is told, and an error if nothing is left."""
-    found: list[Row] = []
-    reasons: dict[str, list[Row]] = {}
-    for row in asked:
-        (run, *_) = runs_of(preset, row) if not row.impossible else [None]
-        needs, reason = standing.data_of(run.task.dataset, FLAGS.data_dir) if run else ("", row.impossible)
-        if needs or reason:
-            reasons.setdefault(reason or f"its data is not here: {needs}", []).append(row)
-        else:
-            found.append(row)
-    for reason, left in reasons.items():
-        print(f"left out, {len(left)} rows ({', '.join(dict.fromkeys(row.task for row in left))}): {reason}")
-    if not found:
-        raise ValueError(f"nothing of {preset.name} can be run here; --list says what it needs")
-    return found
+def blocked(preset: Preset, row: Row) -> str:
+    """Why a row cannot be run here; "" if it can."""
+    if row.impossible:
+        return row.impossible
+    needs, reason = standing.data_of(runs_of(preset, row)[0].task.dataset, FLAGS.data_dir)
+    return reason or (f"its data is not here: {needs}" if needs else "")
 
 
 def listed(found: evidence.Evidence) -> str:
@@ -119,18 +109,25 @@ def listed(found: evidence.Evidence) -> str:
     return "\n".join(lines[:-1])
 
 
-def plan(preset: Preset, asked: Sequence[Row], found: evidence.Evidence) -> tuple[dict[str, list[Run]], str]:
-    """What is missing, by folder, and what it costs."""
+def plan(preset: Preset, asked: Sequence[Row], found: evidence.Evidence) -> tuple[dict[str, list[Run]], list[str]]:
+    """What is missing and can be run, by folder; and in words what is there, what that costs, what cannot be run."""
     missing: dict[str, list[Run]] = {}
-    spent = []
+    reasons: dict[str, int] = {}
+    there, spent = 0, []
     for row in asked:
-        for run in runs_of(preset, row):
-            if evidence.key(run) not in found:
-                missing.setdefault(row.folder, []).append(run)
-                spent.append(costs.of_run(run, standing.timed(row, found)))
-    there = sum(len(runs_of(preset, row)) for row in asked) - len(spent)
-    left = f"{len(spent)} are missing: {costs.total(spent)}" if spent else "none is missing"
-    return missing, f"{there} runs are there, {left}"
+        runs = [] if row.impossible else runs_of(preset, row)
+        lacking = [run for run in runs if evidence.key(run) not in found]
+        there += len(runs) - len(lacking)
+        if (lacking or not runs) and (reason := blocked(preset, row)):
+            reasons[reason] = reasons.get(reason, 0) + 1
+        elif lacking:
+            missing.setdefault(row.folder, []).extend(lacking)
+            spent += [costs.of_run(run, standing.timed(row, found)) for run in lacking]
+    if not there and not missing:
+        raise ValueError(f"nothing of {preset.name} is there, or can be run here: {'; '.join(reasons)}")
+    left = f"{len(spent)} are missing: {costs.total(spent)}" if spent else "none that can be run is missing"
+    told = [f"{preset.kind} {preset.name}: {there} runs are there, {left}"]
+    return missing, told + [f"  {count} rows are left as they are: {reason}" for reason, count in reasons.items()]
 
 
 def show(preset: Preset, asked: Sequence[Row], found: evidence.Evidence, out: Path) -> None:
@@ -164,7 +161,8 @@ def picture(preset: Preset, own: dict[str, list[Row]], found: evidence.Evidence,
     drawn = []
     for panel in panels:
         chosen = [row for row in panel.rows if row in own.get(panel.task, ())]
-        settings = [(row.label, evidence.setting(runs_of(preset, row), row.given, found)) for row in chosen]
+        possible = [row for row in chosen if not row.impossible]
+        settings = [(row.label, evidence.setting(runs_of(preset, row), row.given, found)) for row in possible]
         drawn.append([(label, setting) for label, setting in settings if setting and not setting.diverged])
     try:
         print(f"picture: {', '.join(map(str, drawing.draw(preset._replace(panels=panels), drawn, out)))}")
@@ -220,10 +218,9 @@ def main() -> None:
         return
     session.set_up()
     preset = chosen()
-    asked = available(preset, rows(preset))
-    found = evidence.gather([*known, *evidence.folders_in(out)])
-    missing, told = plan(preset, asked, found)
-    print(f"{preset.kind} {preset.name}: {told}")
+    asked = rows(preset)
+    missing, told = plan(preset, asked, evidence.gather([*known, *evidence.folders_in(out)]))
+    print("\n".join(told))
     if FLAGS.dry_run:
         for name, some in missing.items():
             print(f"  {out / name}: {len(some)} runs")

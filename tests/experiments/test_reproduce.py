@@ -6,6 +6,7 @@ from absl.testing import flagsaver
 from experiments import reproduce
 from experiments.command import cli
 from experiments.execution import archive, folder, session
+from experiments.paper import standing
 from tests.support.folders import write_rows
 from tests.support.runs import MINI, ROOT, TINY
 
@@ -40,7 +41,7 @@ def test_what_is_missing_is_run_shown_and_committed_rows_are_not_run_again(tmp_p
     assert (tmp_path / "out" / "theta" / "table.csv").read_text().count("\nfashion_mnist_mini_mlp,fedavg,") == 4
     archive.pack(tmp_path / "out" / MINI, tmp_path / "results" / MINI)
     with flagsaver.as_parsed(out=str(tmp_path / "elsewhere")):
-        assert "2 runs are there, none is missing" in run(capsys, **asked, seeds="0")
+        assert "2 runs are there, none that can be run is missing" in run(capsys, **asked, seeds="0")
         assert not (tmp_path / "elsewhere" / MINI).exists()
     told = run(capsys, check="random")
     assert "rows are equal" in told
@@ -66,6 +67,18 @@ def test_a_figure_is_drawn(tmp_path, capsys):
     assert (tmp_path / "out" / "theta_std" / "theta_std.svg").exists()
 
 
+def test_committed_rows_are_shown_where_their_data_is_not(capsys, tmp_path, monkeypatch):
+    asked = {"table": "theta", "rows": "fedavg", "plot": "false"}
+    run(capsys, **asked)
+    monkeypatch.setattr(standing, "data_of", lambda *_: ("make data", ""))
+    shown = run(capsys, **asked, seeds="0,1")
+    assert "1 runs are there, none that can be run is missing" in shown
+    assert "1 rows are left as they are: its data is not here: make data" in shown
+    assert "1 of 2" in shown
+    with pytest.raises(ValueError, match="nothing of theta is there, or can be run here: its data is"):
+        run(capsys, **asked, out=str(tmp_path / "empty"))
+
+
 def test_the_list_names_every_table_and_figure(capsys):
     shown = run(capsys, list="true", task="")
     assert shown.count("\ntable ") + shown.startswith("table ") == 21
@@ -84,7 +97,10 @@ def test_the_list_names_every_table_and_figure(capsys):
         ({"figure": "toy_case"}, "cannot be run: it is arithmetic"),
         ({"table": "theta", "rows": "fedprox"}, "--rows=fedprox is no row of theta; it has fedeba_plus"),
         ({"table": "theta", "panel": "mnist_mlp"}, f"--panel=mnist_mlp is no task of theta; it has {MINI}"),
-        ({"table": "dp", "rows": "qffl q=0.5 privacy=client(2)"}, "nothing of dp can be run here"),
+        (
+            {"table": "dp", "rows": "qffl q=0.5 privacy=client(2)"},
+            "nothing of dp is there, or can be run",
+        ),
         ({"check": "abc"}, "holds no finished run"),
     ],
 )
