@@ -4,7 +4,8 @@ VENV   ?= .venv
 RUN     = $(VENV)/bin/python
 OUT    ?= runs/demo
 
-.PHONY: help demo test test-slow lint docs data results compare options bench bench-envs bench-check bench-record clean
+.PHONY: help demo test test-slow lint docs data results reproduce-small compare theory options bench bench-envs bench-check
+.PHONY: bench-record clean
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -39,15 +40,21 @@ override DATASET := $(value DATASET)
 data: $(VENV)/.stamp-images  ## fetch a dataset through the package clients: make data DATASET=fashion_mnist
 	$(RUN) -m experiments.fetch --dataset='$(subst ','\'',$(DATASET))'
 
-RESULTS = $(RUN) -m experiments.sweep --task=fashion_mnist_mlp --seeds=0:2 --validation=0 --select_on=test --out=runs/results
-results: $(VENV)/.stamp-plot  ## the README's results on FashionMNIST (half an hour; needs the data)
-	$(RUN) -m experiments.sweep --flagfile=experiments/configs/results_fashion_mnist.flags
-	$(RESULTS) --algorithm=fedavg --point=lr=0.019
-	$(RESULTS) --algorithm=fedeba_plus --point=tau=1,fair_scale=1 --point=tau=0.1,fair_scale=1
-	$(RUN) -m experiments.report runs/results --noselect --out=runs/results/report
+REPRODUCE = $(RUN) -m experiments.reproduce
+results: $(VENV)/.stamp-plot  ## FedAvg and the FedEBA family on FashionMNIST, two seeds (an hour; needs the data)
+	$(REPRODUCE) --table=performance --panel=fashion_mnist_mlp --seeds=0:2 --out=runs/results \
+	  --rows="fedavg,fedavg lr=0.019,fedeba,fedeba_plus,prac_fedeba_plus"
+
+SMALL = runs/reproduce_small
+reproduce-small: $(VENV)/.stamp-plot  ## the paper's first table in small, from nothing: verdicts, picture, report (5 minutes)
+	$(REPRODUCE) --flagfile=experiments/configs/reproduce_small.flags --out=$(SMALL)
+	$(RUN) -m experiments.report $(SMALL)/fashion_mnist_mini_mlp --noselect --out=$(SMALL)/report
 
 compare: $(VENV)/.stamp-plot  ## every method at its defaults on embedded images: one table (a quarter of an hour)
 	$(RUN) -m experiments.compare
+
+theory: $(VENV)/.stamp-plot  ## the paper's theorems on thousands of small federations: tables and pictures (a minute)
+	$(RUN) -m experiments.theory
 
 OPTIONS = servers noisy_labels privacy privacy_paper annealing
 options: $(VENV)/.stamp-plot $(VENV)/.stamp-privacy  ## momentum, FedVARP, label noise, privacy, annealing: a table each (half an hour)

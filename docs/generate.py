@@ -1,6 +1,6 @@
-"""Writes the parts of README.md, docs/methods.md and docs/api.md that follow from the registry of algorithms.
+"""Writes the parts of README.md, FINDINGS.md, docs and results/README.md that follow from code and from results/.
 
-Run it after a method was added or changed: .venv/bin/python -m docs.generate
+Run it after a method was added or changed, or results were packed: .venv/bin/python -m docs.generate
 A test fails if the committed text is not what this script writes.
 """
 
@@ -15,6 +15,10 @@ import jax.numpy as jnp
 import optax
 
 import fedeba_jax
+from experiments.execution import folder
+from experiments.paper import claims, comparison, evidence, presets, standing
+from experiments.reporting.columns import COLUMNS
+from experiments.reporting.series import Series, grouped
 from fedeba_jax import ALGORITHMS
 from fedeba_jax.hyperparameters import Hyperparameter, hyperparameters
 from fedeba_jax.method import declared
@@ -66,11 +70,19 @@ def sections() -> str:
         known = hyperparameters(factory)
         if missing := [key for key in known if key not in meanings]:
             raise SystemExit(f"{name}: its docstring has no entry for {missing[0]} under Args:; write one")
+        search = declared(factory).search
         rows = [
-            (f"`{h.name}`", f"`{written(h.default)}`", values(h), "traced" if h.traced else "static", meanings[h.name])
+            (
+                f"`{h.name}`",
+                f"`{written(h.default)}`",
+                values(h),
+                "traced" if h.traced else "static",
+                f"`{search[h.name]}`" if h.name in search else "",
+                meanings[h.name],
+            )
             for h in known.values()
         ]
-        lines.append(table(("hyper-parameter", "default", "values", "kind", "meaning"), rows))
+        lines.append(table(("hyper-parameter", "default", "values", "kind", "tuned in", "meaning"), rows))
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
@@ -82,10 +94,124 @@ def api() -> str:
     return f"```{{eval-rst}}\n{directives}\n```"
 
 
-PARTS = {
-    "README.md": {"method list": method_list},
+MAIN = ("performance", "fashion_mnist_mlp", ("mean", "variance"))  # what the README shows
+MAIN_ROWS = ("fedavg", "qffl q=0.5", "fedfv alpha=0.1 window=10", "fedeba tau=0.1")
+MAIN_ROWS += tuple(f"fedeba_plus tau={tau} alpha=0.9" for tau in ("0.1", "0.5", "1"))
+MAIN_ROWS += tuple(f"prac_fedeba_plus tau={tau} alpha=0.9" for tau in ("0.1", "1", "5"))
+NOTHING = "No result is committed yet."
+
+
+@functools.cache
+def committed() -> evidence.Evidence:
+    """The runs in results/."""
+    return evidence.gather(evidence.folders_in(ROOT / evidence.RESULTS_DIR))
+
+
+@functools.cache
+def sheet(name: str, task: str) -> comparison.Sheet:
+    """A table of the paper on a task, as results/ has it."""
+    return claims.sheet(name, task, committed())
+
+
+def main_results() -> str:
+    """The README's table: ours beside the paper's, with verdicts against FedAvg."""
+    name, task, keys = MAIN
+    by_label = {entry.row.label: entry.cells for entry in sheet(name, task).entries if entry.setting}
+    rows = []
+    for label in MAIN_ROWS:
+        if cells := [by_label[label][key] for key in keys if label in by_label]:
+            both = [(comparison.texts(cell, 2)[0], f"{cell.printed.mean:g}" if cell.printed else "") for cell in cells]
+            verdicts = " / ".join(cell.against.verdict for cell in cells if cell.against)
+            rows.append((f"`{label}`", str(cells[0].seeds), *(text for pair in both for text in pair), verdicts))
+    if not rows:
+        return "No run of the paper's setting is committed yet in [results](results/README.md); below are two seeds."
+    head = ("row", "seeds", *(text for key in keys for text in (COLUMNS[key].title, "paper")), "against FedAvg")
+    where = "All rows: [results](results/README.md); what they say: [FINDINGS.md](FINDINGS.md)."
+    return f"{table(head, rows)}\n\n{where}"
+
+
+def findings(number: int) -> str:
+    """What results/ has on a claim."""
+    parts = []
+    for witness in claims.CLAIMS[number]:
+        rows = claims.lines(witness, sheet(witness.table, witness.task))
+        told = f"`{claims.command(witness)}`"
+        if rows:
+            head = ("row", "measure", "seeds", "ours [95 %]", "paper", "against FedAvg")
+            parts.append(f"Table `{witness.table}`, task `{witness.task}`, made by {told}:\n\n{table(head, rows)}")
+        else:
+            parts.append(f"{NOTHING} {told} would make it (table `{witness.table}`, task `{witness.task}`).")
+    return "\n\n".join(parts)
+
+
+def result_folders() -> str:
+    """What results/ holds, folder by folder."""
+    rows = []
+    for path in evidence.folders_in(ROOT / evidence.RESULTS_DIR):
+        content = folder.description(path)
+        own = [one for one in committed().values() if one.source.folder == path]
+        size = sum(file.stat().st_size for file in path.iterdir())
+        planned = f"{len(own)} of {len(content['runs'])}"
+        algorithms = ", ".join(f"`{name}`" for name in grouped(own, lambda one: one.algorithm))
+        rounds = ", ".join(str(rounds) for rounds in sorted({one.settings["rounds"] for one in own}))
+        origins = content["origins"]
+        commits = ", ".join(dict.fromkeys((one["commit"] or "unknown")[:10] for one in origins))
+        data = ", ".join(dict.fromkeys(f"{one['data']['name']} ({one['data']['source']})" for one in origins))
+        machine = ", ".join(
+            dict.fromkeys(
+                f"{len(one['devices'])} x {one['devices'][0]}, jax {one['packages']['jax']}" for one in origins
+            )
+        )
+        rows.append(
+            (
+                f"`{path.name}`",
+                planned,
+                _seeds(own),
+                rounds,
+                algorithms,
+                data,
+                commits,
+                machine,
+                f"{size / 1000:.0f} kB",
+            )
+        )
+    head = ("folder", "runs", "seeds", "rounds", "methods", "data", "commit", "machine", "size")
+    return table(head, rows) if rows else NOTHING
+
+
+def _seeds(series: list[Series]) -> str:
+    counts = [
+        len({one.seed for one in own})
+        for own in grouped(series, lambda one: str((one.algorithm, one.hparams))).values()
+    ]
+    return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
+
+
+def what_is_missing() -> str:
+    """What of the paper's tables and figures results/ does not have, and what it costs."""
+    rows = []
+    for preset in presets.presets().values():
+        for one in standing.standings(preset, committed(), data_dir="nowhere"):
+            cost = one.reason.partition(";")[0] if one.reason else str(one.cost) if one.missing else ""
+            done = f"{one.done} of {one.rows}"
+            rows.append((f"{preset.kind} `{preset.name}`", f"`{one.task}`", one.state, done, str(one.missing), cost))
+        if preset.not_here and not preset.rows:
+            rows.append(
+                (f"{preset.kind} `{preset.name}`", "", standing.NOT_HERE, "", "", preset.not_here.partition(":")[0])
+            )
+    return table(
+        ("preset", "task", "state", f"rows with {presets.SEEDS} seeds", "runs missing", "time on 2 cores"), rows
+    )
+
+
+PARTS: dict[str, dict[str, Any]] = {
+    "README.md": {"method list": method_list, "results": main_results},
     "docs/methods.md": {"what goes with what": what_goes_with_what, "sections": sections},
     "docs/api.md": {"api": api},
+    "FINDINGS.md": {
+        f"claim {number}": functools.partial(findings, number) for number, found in claims.CLAIMS.items() if found
+    },
+    "results/README.md": {"what is there": result_folders, "what is missing": what_is_missing},
 }
 
 

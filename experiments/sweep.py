@@ -4,9 +4,9 @@
         --grid=tau=0.05,0.1,0.5,1,5 --grid=alpha=0,0.1,0.5,0.9 --grid=theta=0,15,30,45,90 --seeds=0:2 --out=runs/grid
 
 --dry_run shows the plan: it compiles each program and trains ten rounds or fewer of it, to time them. A sweep that was
-stopped is resumed by the same command; with more values or seeds it runs what is missing. Presets, one for each
-ablation of the paper: --flagfile=experiments/configs/NAME.flags. Results: python -m experiments.report OUT. The default
-of --out is runs/sweep/TASK, of --validation 0.1.
+stopped is resumed by the same command; with more values or seeds it runs what is missing. Presets:
+--flagfile=experiments/configs/NAME.flags; those of the paper's tables: experiments.reproduce. Results: python -m
+experiments.report OUT. The default of --out is runs/sweep/TASK, of --validation 0.1.
 """
 
 import re
@@ -26,15 +26,12 @@ FLAGS = flags.FLAGS
 flags.DEFINE_multi_string("grid", [], "NAME=VALUE,VALUE,... of a hyper-parameter or a field of the task; repeatable.")
 flags.DEFINE_multi_string("point", [], "NAME=VALUE,NAME=VALUE,...: a single point instead of a grid; repeatable.")
 flags.DEFINE_integer("random", 0, "If not 0: so many random points of the grid, which may have ranges LOW..HIGH[:log].")
-flags.DEFINE_integer("random_seed", 0, "Seed of --random.")
-flags.DEFINE_integer("batch_runs", 0, "Runs at once; 0 chooses by the cores, or by an accelerator's memory.")
-flags.DEFINE_bool("dry_run", False, "Show the plan, with memory and time from ten rounds or fewer, and stop.")
 flags.DEFINE_bool("ray", False, "Run the batches over a cluster (needs the ray extra; docs/scaling.md).")
 flags.DEFINE_string("ray_address", "", "Of a Ray cluster, as auto; without it one is started on this machine.")
 flags.DEFINE_integer("cpus_per_task", 1, "CPUs, and host devices, of a batch.", lower_bound=1, upper_bound=1024)
 flags.DEFINE_float("gpus_per_task", 0, "GPUs of a batch.", lower_bound=0)
 flags.DEFINE_string("shard", "", "I/N: of N equal parts of the sweep the I-th, from 1, into OUT/shard_I_of_N.")
-common_flags.declare(*common_flags.TRAINING, "select_on", "metric")
+common_flags.declare(*common_flags.TRAINING, "select_on", "metric", "dry_run", "batch_runs", "random_seed")
 VALIDATION = 0.1  # the default fraction: the best point is not chosen on test data
 
 

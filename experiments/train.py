@@ -26,8 +26,7 @@ from experiments.reporting.series import Setting
 FLAGS = flags.FLAGS
 flags.DEFINE_string("hparams", "", "Hyper-parameters of the algorithm, as tau=0.1,alpha=0.9; --list shows them.")
 flags.DEFINE_integer("seed", None, "One seed; the same as --seeds with one entry.")
-flags.DEFINE_bool("list", False, "Show algorithms, tasks, models and data sets, and stop.")
-common_flags.declare(*common_flags.TRAINING, "plot")
+common_flags.declare(*common_flags.TRAINING, "plot", "list")
 VALIDATION = 0.0  # the default fraction
 
 

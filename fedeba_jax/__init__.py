@@ -22,6 +22,7 @@ from fedeba_jax.algorithms.fedmgda_plus import fedmgda_plus as fedmgda_plus
 from fedeba_jax.algorithms.fedprox import fedprox as fedprox
 from fedeba_jax.algorithms.fedwavg import fedwavg as fedwavg
 from fedeba_jax.algorithms.focus import focus as focus
+from fedeba_jax.algorithms.local_only import local_only as local_only
 from fedeba_jax.algorithms.lp_proj import lp_proj as lp_proj
 from fedeba_jax.algorithms.mime_lite import mime_lite as mime_lite
 from fedeba_jax.algorithms.prac_fedeba_plus import prac_fedeba_plus as prac_fedeba_plus

@@ -51,6 +51,18 @@ INT32 = Bounds(-(2**31), 2**31 - 1)
 Natural = Annotated[int, Bounds(0)]
 Count = Annotated[int, Bounds(1)]  # static, as Natural
 
+
+class Range(NamedTuple):
+    """Where a search for good values of a number looks: from `low` to `high`, evenly in its logarithm or in itself."""
+
+    low: float
+    high: float
+    log: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.low:g}..{self.high:g}{':log' * self.log}"
+
+
 COLLABORATORS = ("local", "server", "model", "rounds", "data_dir")
 """Parameters that are not the user's: values that the program passes to a factory."""
 

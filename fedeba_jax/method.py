@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, ParamSpec
 
-from fedeba_jax.hyperparameters import check_values
+from fedeba_jax.hyperparameters import Range, check_values
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.privacy import REASONS
 from fedeba_jax.server import Server, as_it_is
@@ -29,12 +29,14 @@ class Declaration(NamedTuple):
       weighted_sum: whether its server step is a weighted sum of the clients' updates, which FedVARP needs.
       logits: whether it looks at predictions and needs `LocalTraining(apply=...)`.
       everyone_if: values of its hyper-parameters at which it uses every client in every round, by definition.
+      search: where `experiments.tune` looks for good values of its traced hyper-parameters; others stay as they are.
     """
 
     privacy: tuple[str, ...] = ()
     weighted_sum: bool = True
     logits: bool = False
     everyone_if: Mapping[str, Any] = {}
+    search: Mapping[str, Range] = {}
 
 
 def method(
@@ -43,9 +45,10 @@ def method(
     weighted_sum: bool = True,
     logits: bool = False,
     everyone_if: Mapping[str, Any] | None = None,
+    search: Mapping[str, Range] | None = None,
 ) -> Callable[[Callable[P, Algorithm]], Callable[P, Algorithm]]:
     """Declares a factory of an algorithm, and makes it refuse what it does not go with."""
-    declaration = Declaration(privacy, weighted_sum, logits, everyone_if or {})
+    declaration = Declaration(privacy, weighted_sum, logits, everyone_if or {}, search or {})
 
     def decorate(factory: Callable[P, Algorithm]) -> Callable[P, Algorithm]:
         @functools.wraps(factory)

@@ -24,7 +24,7 @@ ASIDE = {"data", "models"}  # makers of the lowest layer's values: they import i
 LAYER = {module: depth for depth, layer in enumerate(LAYERS) for module in layer}
 PACKAGE = sorted((ROOT / "fedeba_jax").rglob("*.py"))
 
-ROOMS = ["command", "privacy", "execution", "reporting"]  # of experiments, each knowing only those before it
+ROOMS = ["claims", "command", "privacy", "execution", "reporting", "paper"]  # each knows those before
 READ = {"experiments.execution.folder"}  # all that reporting knows of execution: it reads folders, never the runner
 EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.py"))
 

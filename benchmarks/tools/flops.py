@@ -53,6 +53,7 @@ PROGRAM = {
     "corefed": Passes(losses=1),
     "fedwavg": Passes(losses=2),  # forward passes, to see what is classified correctly
     "feddisco": Passes(),
+    "local_only": Passes(),
     "sampling": Passes(training=0),
     "training": Passes(),
     "losses": Passes(training=0, losses=1),

@@ -26,6 +26,10 @@ flags.DEFINE_integer("sample_seed", None, "Seed of client and batch sampling, if
 flags.DEFINE_float("validation", None, "Fraction of each client's training data held back and evaluated.")
 flags.DEFINE_string("out", None, "Folder (of benchmarks: file) of the results; the default is in the description.")
 flags.DEFINE_bool("overwrite", False, "Replace the experiment that --out holds.")
+flags.DEFINE_bool("dry_run", False, "Show the plan, with memory and time from ten rounds or fewer, and stop.")
+flags.DEFINE_bool("list", False, "Show everything that has a name (of reproduce: what is done and missing), and stop.")
+flags.DEFINE_integer("batch_runs", 0, "Runs at once; 0 chooses by the cores, or by an accelerator's memory.")
+flags.DEFINE_integer("random_seed", 0, "Seed of random points.")
 flags.DEFINE_bool("plot", True, "Write a picture (needs the plot extra).")
 flags.DEFINE_enum("select_on", "validation", ["validation", "test"], "Which split the best points are chosen on.")
 flags.DEFINE_enum("metric", "mean", list(SHOWN), "What the best points are chosen by.")
@@ -100,17 +104,18 @@ def others(validation: float) -> dict[str, Any]:
     return {**chosen, "validation": fraction, "state_dtype": FLAGS.state_dtype}
 
 
-def seeds() -> tuple[int, ...]:
-    """--seeds as numbers: 0,1,2 or 0:3."""
-    written, ranges = shown(",".join(FLAGS.seeds)), []
-    for text in FLAGS.seeds:
+def seeds(flag: str = "seeds") -> tuple[int, ...]:
+    """--seeds, or another flag like it, as numbers: 0,1,2 or 0:3."""
+    given: list[str] = getattr(FLAGS, flag)
+    written, ranges = shown(",".join(given)), []
+    for text in given:
         first, colon, end = text.partition(":")
-        begin = seed("seeds", first)
-        ranges.append(range(begin, seed("seeds", end) if colon else begin + 1))
-    grids.check_count(sum(map(len, ranges)), FLAGS.max_runs, f"--seeds={written}")
+        begin = seed(flag, first)
+        ranges.append(range(begin, seed(flag, end) if colon else begin + 1))
+    grids.check_count(sum(map(len, ranges)), FLAGS.max_runs, f"--{flag}={written}")
     numbers = tuple(itertools.chain(*ranges))
     if not numbers or len(set(numbers)) < len(numbers):
-        raise ValueError(f"--seeds={written} must name different seeds; give each once, as 0,1,2 or 0:3")
+        raise ValueError(f"--{flag}={written} must name different seeds; give each once, as 0,1,2 or 0:3")
     return numbers
 
 
@@ -121,7 +126,7 @@ def seed(flag: str, text: str | int) -> int:
     except ValueError:
         number = -1
     if number < 0 or number not in INT32:
-        several = ", as 0,1,2 or 0:3" if flag == "seeds" else ""
+        several = ", as 0,1,2 or 0:3" if flag.endswith("seeds") else ""
         named = shown(text) if isinstance(text, str) else text
         raise ValueError(f"--{flag}: {named!r} is not a seed; give whole numbers from 0 to {INT32.high}{several}")
     return number

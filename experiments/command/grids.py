@@ -44,7 +44,9 @@ def grid(axes: Sequence[tuple[str, list[str]]], most: int = MOST_RUNS) -> list[A
     return [dict(zip([n for n, _ in axes], values, strict=True)) for values in itertools.product(*(v for _, v in axes))]
 
 
-def sampled(axes: Sequence[tuple[str, list[str]]], count: int, seed: int, most: int = MOST_RUNS) -> list[Assignment]:
+def sampled(
+    axes: Sequence[tuple[str, list[str]]], count: int, seed: int | Sequence[int], most: int = MOST_RUNS
+) -> list[Assignment]:
     """`count` random combinations: of lists uniformly, of ranges uniformly or (":log") log-uniformly."""
     _distinct([name for name, _ in axes])
     if not axes:

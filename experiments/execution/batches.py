@@ -189,11 +189,20 @@ def fitting(runs: int, memory_of: Callable[[int], int], limit: int) -> int:
     return runs
 
 
-def estimate(group: Group) -> str:
-    """Memory, and time from the first rounds, a few of them, with an evaluation; trained once, after compilation.
+class Cost(NamedTuple):
+    """What the first rounds of a full batch of runs took."""
 
-    Where evaluations are rarer than that, the time is too long rather than too short.
-    """
+    memory: int  # bytes
+    rounds: int
+    seconds: float  # of these rounds with an evaluation
+
+    def of(self, rounds: int) -> float:
+        """Seconds of so many rounds; where evaluations are rarer than here, too many rather than too few."""
+        return self.seconds * rounds / self.rounds
+
+
+def measured(group: Group) -> Cost:
+    """The cost of a group's batches, from a few rounds, trained once, after compilation."""
     rounds = min(group.chunk_after(0), TIMED)
     memory = group.memory(rounds)
     runs, supply = group.placed(group.missing[: group.batch_runs])
@@ -202,8 +211,13 @@ def estimate(group: Group) -> str:
     arguments = (runs, state, round_number(0), supply.feed(0, rounds))
     state, *_ = jax.block_until_ready(group.chunk(rounds, *arguments)(*arguments))
     jax.block_until_ready(supply.score(runs, state))
-    seconds = time.perf_counter() - begun
-    total = seconds * group.task.rounds / rounds * len(group.batches())
-    at_most = " at most" if rounds < group.chunk_after(0) else ""
-    told = f"{seconds:.2f} s for {rounds} round{'s' * (rounds != 1)} and an evaluation"
-    return f"{memory / 2**20:.0f} MiB, about {total:.0f} s{at_most} ({told})"
+    return Cost(memory, rounds, time.perf_counter() - begun)
+
+
+def estimate(group: Group) -> str:
+    """Memory, and time from the first rounds."""
+    cost = measured(group)
+    total = cost.of(group.task.rounds) * len(group.batches())
+    at_most = " at most" if cost.rounds < group.chunk_after(0) else ""
+    told = f"{cost.seconds:.2f} s for {cost.rounds} round{'s' * (cost.rounds != 1)} and an evaluation"
+    return f"{cost.memory / 2**20:.0f} MiB, about {total:.0f} s{at_most} ({told})"

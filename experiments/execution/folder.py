@@ -14,6 +14,9 @@
     lock              held by the process that writes here
     parts             folders like this one, of batches that a cluster runs; gone when they are merged
 
+A packed folder (`archive`) has results.jsonl.xz and timings.jsonl.xz in place of these tables. It is read as any other,
+and nothing is written to it.
+
 Rows are appended as they come, each with its checksum. What a process that died left behind is put in order when the
 next one starts (`recovery`), so that a run that was killed ends with the same bytes as one that was left alone.
 """
@@ -22,6 +25,7 @@ import contextlib
 import fcntl
 import importlib.metadata
 import json
+import lzma
 import math
 import os
 import platform
@@ -211,12 +215,28 @@ def as_line(row: dict[str, Any]) -> str:
     return f'{text[:-1]}{_SEAL}{_crc(text)}"}}\n'
 
 
+def packed(path: Path) -> Path:
+    """The file that holds a table in a packed folder."""
+    return path.with_name(f"{path.name}.xz")
+
+
+def is_packed(folder: Path) -> bool:
+    """Whether a folder is one that `archive` packed."""
+    return packed(folder / RESULTS).exists()
+
+
 def lines(path: Path) -> list[Line]:
-    """The lines of a table, damaged ones among them."""
-    if not path.exists():
+    """The lines of a table, damaged ones among them; of a packed folder, too."""
+    if path.exists():
+        with open(path, errors="surrogateescape", newline="\n") as file:
+            return [Line(text, _row(text)) for text in file]
+    if not packed(path).exists():
         return []
-    with open(path, errors="surrogateescape", newline="\n") as file:
-        return [Line(text, _row(text)) for text in file]
+    try:
+        with lzma.open(packed(path), "rt", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            return [Line(text, _row(text)) for text in file]
+    except (lzma.LZMAError, EOFError) as error:
+        raise ValueError(f"{packed(path)} is damaged ({error}); restore it") from None
 
 
 def _row(text: str) -> dict[str, Any] | None:

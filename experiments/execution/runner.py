@@ -1,6 +1,6 @@
 """Runs experiments, batch after batch, into one folder; stopped at any moment, the same call resumes them.
 
-This is the one loop that `train`, `sweep`, `demo` and `compare` share.
+This is the one loop that `train`, `sweep`, `tune`, `demo` and `compare` share.
 """
 
 import contextlib
@@ -126,6 +126,9 @@ def execute(
 def owned(out: Path) -> Iterator[None]:
     """A folder that is ours, or new, and that nobody else writes to meanwhile."""
     folder.is_new(out)  # nothing is written to a folder that is not ours, not even a lock
+    if folder.is_packed(out):
+        command = f"python -m experiments.archive unpack {out} FOLDER"
+        raise ValueError(f"--out={out} is packed; unpack it into another folder (`{command}`), and give that")
     with folder.Lock(out):
         yield
 

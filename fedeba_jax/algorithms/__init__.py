@@ -23,6 +23,7 @@ from fedeba_jax.algorithms import (
     fedprox,
     fedwavg,
     focus,
+    local_only,
     lp_proj,
     mime_lite,
     prac_fedeba_plus,
@@ -56,4 +57,5 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "corefed": corefed.corefed,
     "fedwavg": fedwavg.fedwavg,
     "feddisco": feddisco.feddisco,
+    "local_only": local_only.local_only,
 }

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from fedeba_jax import tree
 from fedeba_jax.algorithm import diagnose, remembering
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.hyperparameters import NonNegative, check
+from fedeba_jax.hyperparameters import NonNegative, Range, check
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
@@ -33,7 +33,7 @@ class Memory(NamedTuple):
     average: Params  # the mean of x_1 .. x_t; None if it is not kept
 
 
-@method(everyone_if={"participation": "all"})
+@method(everyone_if={"participation": "all"}, search={"gamma": Range(0.01, 1.0)})
 def afl(
     local: LocalTraining,
     server: Server,

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 
 from fedeba_jax.algorithm import diagnose, one_model
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.hyperparameters import Positive
+from fedeba_jax.hyperparameters import Positive, Range
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Info
 
 
-@method()
+@method(search={"M": Range(1.0, 10.0)})
 def corefed(local: LocalTraining, server: Server, *, M: Positive = 5.0, eps: Positive = 0.2) -> Algorithm:
     """x_{t+1} = x_t + sum_i p_i Delta_i with p_i ~ 1 / u_i, u_i = M - F_i(x_t) the utility of client i.
 

@@ -10,14 +10,14 @@ from fedeba_jax import tree
 from fedeba_jax.algorithm import Weighting, alone, client_weights, diagnose, global_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import proximal
-from fedeba_jax.hyperparameters import NonNegative, check
+from fedeba_jax.hyperparameters import NonNegative, Range, check
 from fedeba_jax.local import LocalTraining, LocalUpdate
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Client, Info, InitParams, Key, Params, Private, Sizes, State
 
 
-@method()
+@method(search={"lam": Range(0.01, 2.0)})
 def ditto(
     local: LocalTraining, server: Server, *, lam: NonNegative = 0.5, weighting: Weighting = "examples"
 ) -> Algorithm:

@@ -6,7 +6,7 @@ from fedeba_jax.algorithm import Weighting, client_weights
 from fedeba_jax.algorithms.fedeba_plus import gated
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import blend
-from fedeba_jax.hyperparameters import Degrees, Fraction, NonNegative, Temperature, check
+from fedeba_jax.hyperparameters import Degrees, Fraction, NonNegative, Range, Temperature, check
 from fedeba_jax.local import LocalTraining, LocalUpdate
 from fedeba_jax.method import method
 from fedeba_jax.server import Server
@@ -14,7 +14,7 @@ from fedeba_jax.types import Algorithm
 from fedeba_jax.weights import entropy_based
 
 
-@method(privacy=("paper",))
+@method(privacy=("paper",), search={"tau": Range(0.05, 20.0), "alpha": Range(0.0, 0.95, log=False)})
 def fedavg_align(
     local: LocalTraining,
     server: Server,

@@ -16,7 +16,7 @@ from jax.scipy.special import rel_entr
 from fedeba_jax.algorithm import diagnose, one_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.examples import counting, take
-from fedeba_jax.hyperparameters import NonNegative, check
+from fedeba_jax.hyperparameters import NonNegative, Range, check
 from fedeba_jax.local import LocalTraining, LocalUpdate
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
@@ -26,7 +26,7 @@ from fedeba_jax.weights import by_examples, normalised
 Metric = Literal["l2", "kl"]
 
 
-@method(logits=True)
+@method(logits=True, search={"a": Range(0.01, 1.0), "b": Range(0.01, 1.0)})
 def feddisco(
     local: LocalTraining, server: Server, *, a: NonNegative = 0.1, b: NonNegative = 0.1, metric: Metric = "l2"
 ) -> Algorithm:

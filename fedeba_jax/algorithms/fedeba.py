@@ -2,14 +2,14 @@
 
 from fedeba_jax.algorithm import Prior, diagnose, entropy_weights, one_model
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.hyperparameters import Temperature, check
+from fedeba_jax.hyperparameters import Range, Temperature, check
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Info
 
 
-@method(privacy=("client",))
+@method(privacy=("client",), search={"tau": Range(0.05, 20.0)})
 def fedeba(local: LocalTraining, server: Server, *, tau: Temperature = 1.0, prior: Prior = "none") -> Algorithm:
     """x_{t+1} = x_t + sum_i p_i Delta_i with p_i ~ q_i exp(F_i(x_{t,K}^i) / tau).
 

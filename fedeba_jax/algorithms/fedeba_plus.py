@@ -18,7 +18,7 @@ from fedeba_jax import tree
 from fedeba_jax.algorithm import Prior, diagnose, remembering, size_prior
 from fedeba_jax.cohort import Cohort, Judged
 from fedeba_jax.gradients import blend
-from fedeba_jax.hyperparameters import Degrees, Fraction, NonNegative, Temperature, check
+from fedeba_jax.hyperparameters import Degrees, Fraction, NonNegative, Range, Temperature, check
 from fedeba_jax.local import LocalTraining, LocalUpdate
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
@@ -26,7 +26,7 @@ from fedeba_jax.types import Algorithm, Info, Params, Scalar
 from fedeba_jax.weights import by_examples, entropy_based, fairness_angle, is_open
 
 
-@method(privacy=("paper",))
+@method(privacy=("paper",), search={"tau": Range(0.05, 20.0), "alpha": Range(0.0, 0.95, log=False)})
 def fedeba_plus(
     local: LocalTraining,
     server: Server,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fedeba_jax.algorithm import Prior, client_weights, diagnose, one_model
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.hyperparameters import Fraction, Positive, check
+from fedeba_jax.hyperparameters import Fraction, Positive, Range, check
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
@@ -21,7 +21,7 @@ from fedeba_jax.types import Algorithm, Info, Scalar
 TINY = 1e-12  # an update shorter than this has no direction
 
 
-@method()
+@method(search={"eps": Range(0.01, 1.0), "eta": Range(0.1, 2.0)})
 def fedmgda_plus(
     local: LocalTraining, server: Server, *, eps: Fraction = 0.03, eta: Positive = 1.0, prior: Prior = "examples"
 ) -> Algorithm:

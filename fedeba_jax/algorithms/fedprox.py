@@ -3,14 +3,14 @@
 from fedeba_jax.algorithm import Weighting
 from fedeba_jax.algorithms.fedavg import fedavg
 from fedeba_jax.gradients import proximal
-from fedeba_jax.hyperparameters import NonNegative
+from fedeba_jax.hyperparameters import NonNegative, Range
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server
 from fedeba_jax.types import Algorithm
 
 
-@method(privacy=("example", "client"))
+@method(privacy=("example", "client"), search={"mu": Range(0.001, 10.0)})
 def fedprox(
     local: LocalTraining, server: Server, *, mu: NonNegative = 0.1, weighting: Weighting = "examples"
 ) -> Algorithm:

@@ -15,7 +15,7 @@ from fedeba_jax import tree
 from fedeba_jax.algorithm import Prior, diagnose, global_model, size_prior
 from fedeba_jax.batching import blocks_of
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.hyperparameters import Count, Fraction, check
+from fedeba_jax.hyperparameters import Count, Fraction, Range, check
 from fedeba_jax.local import LocalTraining, LocalUpdate
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
@@ -30,7 +30,7 @@ class Memory(NamedTuple):
     forgotten: jax.Array  # [M] int32: how many of those x_t got wrong when they were counted last
 
 
-@method(logits=True)
+@method(logits=True, search={"alpha": Range(0.0, 1.0, log=False)})
 def fedwavg(
     local: LocalTraining, server: Server, *, alpha: Fraction = 0.3, forget_every: Count = 1, prior: Prior = "none"
 ) -> Algorithm:

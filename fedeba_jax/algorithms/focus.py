@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fedeba_jax import tree, weights
 from fedeba_jax.algorithm import diagnose
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.hyperparameters import Count, Fraction
+from fedeba_jax.hyperparameters import Count, Fraction, Range
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
@@ -21,7 +21,7 @@ FLOOR = 1e-8  # of an assignment: one at zero could never recover
 EMPTY = 1e-12  # a cluster whose assignments sum to less stays as it is
 
 
-@method(weighted_sum=False)
+@method(weighted_sum=False, search={"pi_damping": Range(0.0, 0.9, log=False)})
 def focus(local: LocalTraining, server: Server, *, clusters: Count = 2, pi_damping: Fraction = 0.0) -> Algorithm:
     """EM of soft clusters: pi_im ~ pi_im exp(-F_i(w_m)), then w_m <- w_m + sum_i pi_im Delta_im / sum_i pi_im.
 

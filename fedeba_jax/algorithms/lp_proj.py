@@ -20,7 +20,7 @@ from fedeba_jax import tree
 from fedeba_jax.algorithm import alone, diagnose
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import stateless
-from fedeba_jax.hyperparameters import Count, NonNegative, Positive, check
+from fedeba_jax.hyperparameters import Count, NonNegative, Positive, Range, check
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
@@ -36,7 +36,7 @@ class LpProjState(NamedTuple):
     projection: Params  # P, [dim, ...]; all know it from the seed
 
 
-@method(weighted_sum=False)
+@method(weighted_sum=False, search={"lam": Range(0.1, 50.0)})
 def lp_proj(
     local: LocalTraining,
     server: Server,

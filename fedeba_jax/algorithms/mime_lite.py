@@ -9,14 +9,14 @@ from fedeba_jax import tree
 from fedeba_jax.algorithm import Weighting, client_weights, diagnose, remembering
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import blend
-from fedeba_jax.hyperparameters import Fraction, check
+from fedeba_jax.hyperparameters import Fraction, Range, check
 from fedeba_jax.local import LocalTraining, LocalUpdate
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Client, Info, Params, Sizes
 
 
-@method()
+@method(search={"beta": Range(0.0, 0.99, log=False)})
 def mime_lite(
     local: LocalTraining, server: Server, *, beta: Fraction = 0.9, weighting: Weighting = "examples"
 ) -> Algorithm:

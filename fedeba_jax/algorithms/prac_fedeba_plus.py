@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from fedeba_jax.algorithm import Prior, diagnose, entropy_weights, one_model
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.hyperparameters import Degrees, Fraction, Temperature, check
+from fedeba_jax.hyperparameters import Degrees, Fraction, Range, Temperature, check
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
@@ -18,7 +18,7 @@ from fedeba_jax.types import Algorithm, Info
 from fedeba_jax.weights import by_examples, fairness_angle, is_open
 
 
-@method(privacy=("client",))
+@method(privacy=("client",), search={"tau": Range(0.05, 20.0), "alpha": Range(0.0, 0.95, log=False)})
 def prac_fedeba_plus(
     local: LocalTraining,
     server: Server,

@@ -11,14 +11,14 @@ from fedeba_jax import tree
 from fedeba_jax.algorithm import Weighting
 from fedeba_jax.algorithms.fedavg import fedavg
 from fedeba_jax.gradients import stateless
-from fedeba_jax.hyperparameters import Positive
+from fedeba_jax.hyperparameters import Positive, Range
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server
 from fedeba_jax.types import Algorithm, Params, Scalar
 
 
-@method()
+@method(search={"M": Range(0.2, 5.0)})
 def propfair(
     local: LocalTraining,
     server: Server,

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 
 from fedeba_jax.algorithm import diagnose, one_model
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.hyperparameters import NonNegative
+from fedeba_jax.hyperparameters import NonNegative, Range
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Info, Params, Scalar
 
 
-@method()
+@method(search={"q": Range(0.001, 15.0)})
 def qffl(local: LocalTraining, server: Server, *, q: NonNegative = 0.5) -> Algorithm:
     """x_{t+1} = x_t + sum_i a_i Delta_i, a_i = L F_i^q / sum_j h_j: a descent step on sum_i F_i^(q+1) / (q+1).
 

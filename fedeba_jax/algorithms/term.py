@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from fedeba_jax.algorithm import Prior, diagnose, remembering, size_prior
 from fedeba_jax.cohort import Cohort
-from fedeba_jax.hyperparameters import check
+from fedeba_jax.hyperparameters import Range, check
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
@@ -17,7 +17,7 @@ from fedeba_jax.types import Algorithm, Info, Scalar
 from fedeba_jax.weights import scaled, softmax
 
 
-@method()
+@method(search={"t": Range(0.1, 5.0)})
 def term(
     local: LocalTraining, server: Server, *, t: Scalar = 0.1, normalised: bool = True, prior: Prior = "none"
 ) -> Algorithm:

@@ -11,7 +11,7 @@ import pytest
 import fedeba_jax
 from fedeba_jax import privacy
 from fedeba_jax.algorithm import one_model
-from fedeba_jax.hyperparameters import hyperparameters
+from fedeba_jax.hyperparameters import Range, hyperparameters, is_valid
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import Declaration, declared, method, uses_everybody
 from fedeba_jax.server import sgd
@@ -43,8 +43,10 @@ def with_mode(factory, mode, **hparams):
 
 def test_a_method_declares_what_it_goes_with():
     declaration = {"privacy": ("client",), "weighted_sum": False, "logits": True, "everyone_if": {"variant": "S"}}
+    declaration["search"] = {"tau": Range(0.1, 1.0)}
     assert declared(toy(**declaration)) == Declaration(**declaration)
-    assert declared(toy()) == Declaration() == Declaration(privacy=(), weighted_sum=True, logits=False, everyone_if={})
+    bare = Declaration(privacy=(), weighted_sum=True, logits=False, everyone_if={}, search={})
+    assert declared(toy()) == Declaration() == bare
 
 
 def test_what_is_not_declared_goes_with_the_defaults():
@@ -63,16 +65,37 @@ def test_every_method_is_declared_and_its_declaration_speaks_of_what_it_has(name
     ("name", "expected"),
     [
         ("fedavg", Declaration(privacy=("example", "client"))),
-        ("fedeba", Declaration(privacy=("client",))),
-        ("fedeba_plus", Declaration(privacy=("paper",))),
-        ("qffl", Declaration()),
-        ("lp_proj", Declaration(weighted_sum=False)),
-        ("fedwavg", Declaration(logits=True)),
-        ("afl", Declaration(everyone_if={"participation": "all"})),
+        ("fedeba", Declaration(privacy=("client",), search={"tau": Range(0.05, 20.0)})),
+        (
+            "fedeba_plus",
+            Declaration(("paper",), search={"tau": Range(0.05, 20.0), "alpha": Range(0.0, 0.95, log=False)}),
+        ),
+        ("qffl", Declaration(search={"q": Range(0.001, 15.0)})),
+        ("lp_proj", Declaration(weighted_sum=False, search={"lam": Range(0.1, 50.0)})),
+        ("fedwavg", Declaration(logits=True, search={"alpha": Range(0.0, 1.0, log=False)})),
+        ("afl", Declaration(everyone_if={"participation": "all"}, search={"gamma": Range(0.01, 1.0)})),
     ],
 )
 def test_declarations_of_some(name, expected):
     assert declared(fedeba_jax.ALGORITHMS[name]) == expected
+
+
+@every_algorithm
+def test_every_range_that_is_searched_holds_the_default_of_a_traced_number_and_valid_values_alone(name):
+    factory = fedeba_jax.ALGORITHMS[name]
+    known = hyperparameters(factory)
+    for searched, within in declared(factory).search.items():
+        h = known[searched]
+        assert h.traced, "a static value would be another compilation"
+        assert within.low <= h.default <= within.high
+        assert within.low < within.high
+        assert is_valid(h, within.low)
+        assert is_valid(h, within.high)
+        assert within.low > 0 or not within.log
+
+
+def test_a_range_is_written_as_a_sweep_takes_it():
+    assert [str(Range(0.05, 20.0)), str(Range(0.0, 0.9, log=False))] == ["0.05..20:log", "0..0.9"]
 
 
 # Signatures.

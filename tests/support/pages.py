@@ -5,7 +5,8 @@ import re
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")),
+    *(ROOT / name for name in ("README.md", "FINDINGS.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("benchmarks/README.md", "results/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 OURS = [page for page in PAGES if page.parent.name != "benchmarks"]

@@ -4,7 +4,7 @@ from tests.twins.averaging import fedavg, fedprox, fedsgd
 from tests.twins.baselines_core import corefed, rank_core_fed
 from tests.twins.baselines_gradients import fedfv, fedmgda_plus
 from tests.twins.baselines_online import aaggff, afl
-from tests.twins.baselines_personal import ditto, focus, lp_proj
+from tests.twins.baselines_personal import ditto, focus, local_only, lp_proj
 from tests.twins.baselines_weights import feddisco, fedwavg, propfair, qffl, term
 from tests.twins.entropy import fedavg_align, fedeba, fedeba_plus, prac_fedeba_plus
 from tests.twins.mime import mime_lite
@@ -33,6 +33,7 @@ TWINS = {
     "corefed": corefed,
     "fedwavg": fedwavg,
     "feddisco": feddisco,
+    "local_only": local_only,
 }
 
 __all__ = ["TWINS", "Problem", "Trace"]

@@ -1,4 +1,4 @@
-"""Baselines with several models: Ditto, FOCUS and lp-proj. Their traces keep every client's own model."""
+"""Baselines with several models: local_only, Ditto, FOCUS and lp-proj. Their traces keep every client's own model."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,6 +17,26 @@ class PersonalTrace(Trace):
     """A trace with {client: its personal model} after each round, of all m clients."""
 
     personal: list = field(default_factory=list)
+
+
+# Local training alone.
+
+
+def local_only(problem):
+    """Nobody talks to anybody: v_i <- v_i - eta_L grad F_i(v_i), K times, if i is sampled; trace.params is the mean."""
+    trace = PersonalTrace()
+    personal = {i: problem.params for i in range(len(problem.data))}
+    for t, cohort in enumerate(problem.cohorts):
+        losses_before = problem.full_losses([personal[i] for i in cohort], cohort)
+        personal = {**personal, **{i: local_sgd(problem, t, i, personal[i])[-1] for i in cohort}}
+        trace.record(
+            combine([1.0 / len(personal)] * len(personal), list(personal.values())),
+            losses_before=losses_before,
+            losses_after=problem.full_losses([personal[i] for i in cohort], cohort),
+            weights=uniform_weights(problem, cohort),
+        )
+        trace.personal.append(personal)
+    return trace
 
 
 # Ditto.

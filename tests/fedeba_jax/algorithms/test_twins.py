@@ -78,6 +78,7 @@ CASES = [
     ("feddisco", {"a": 0.1, "b": 0.1}),
     ("feddisco", {"a": 0.6, "b": 0.1, "metric": "kl"}),
     ("feddisco", {"a": 9.0, "b": 0.0}),  # no term is positive
+    ("local_only", {}),
 ]
 
 TWIN_SPELLING = {  # of hyper-parameters that the twin names otherwise
@@ -116,7 +117,7 @@ def models_of(state, name):
     """What a twin's trace keeps after each round."""
     if name == "focus":
         return [to_numpy(tree.rows(state.server.params, m)) for m in range(state.clients.shape[1])]
-    if name == "lp_proj":
+    if name in ("lp_proj", "local_only"):
         return jax.tree.map(lambda leaf: leaf.mean(0), state.clients)
     return state.server.params
 
@@ -186,7 +187,7 @@ def compare(problem, key, state, info, name, hparams, epochs=None):
     given = twin_arguments(problem, key, cohorts, name, hparams)
     twin = TWINS[name](as_twin_problem(problem, key, cohorts, epochs), **given)
     close(models_of(state, name), twin.params[-1])
-    if name in ("ditto", "lp_proj"):
+    if name in ("ditto", "lp_proj", "local_only"):
         close(state.clients, jax.tree.map(lambda *own: np.stack(own), *twin.personal[-1].values()))
     if name == "lp_proj":
         close(state.server.shared.params, twin.diagnostics[-1]["shared"])

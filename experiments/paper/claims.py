@@ -1,0 +1,125 @@
+"""The paper's claims, numbered as in FINDINGS.md, and which rows of which tables speak to each.
+
+What a claim says, in our words, and our verdict stand in FINDINGS.md. The figures there are made from results/ by
+`docs/generate.py`, so that they agree to the digit.
+"""
+
+from typing import NamedTuple
+
+from experiments.command.runs import Run
+from experiments.paper import comparison, evidence
+from experiments.paper.comparison import Cell, Sheet
+from experiments.paper.evidence import Evidence
+from experiments.paper.presets import presets
+from experiments.paper.rows import Row
+from experiments.reporting.columns import COLUMNS
+
+VERDICTS = ("holds", "holds under conditions", "does not hold", "not testable here", "not yet judged")
+OPEN = "not yet judged"
+FEDAVG, EBA = "fedavg", "fedeba_plus tau=0.1 alpha=0.9"
+ANGLES = tuple(f"{EBA} theta={angle}" for angle in (0, 15, 30, 45, 90))
+FASHION, CIFAR = "fashion_mnist_mlp", "cifar10_cnn"
+
+
+class Witness(NamedTuple):
+    """Rows of a table that speak to a claim."""
+
+    table: str
+    task: str
+    rows: tuple[str, ...]
+    measures: tuple[str, ...]
+
+
+BOTH = ("mean", "variance")
+EBA_BY_TAU = tuple(f"fedeba_plus tau={tau} alpha=0.9" for tau in ("0.05", "0.1", "0.5", "1", "5"))
+EBA_BY_ALPHA = (
+    "fedeba tau=0.1",
+    *(f"fedeba_plus tau=0.1 alpha={alpha}" for alpha in ("0.1", "0.3", "0.5", "0.7", "0.9")),
+)
+PRAC = tuple(f"prac_fedeba_plus tau={tau} alpha=0.9{theta}" for theta in ("", " theta=15") for tau in ("0.1", "1", "5"))
+FAIR = (
+    *("qffl q=0.5", "fedmgda_plus eps=0.03", "propfair M=0.2 eps=0.2", "term t=0.1", "aaggff", "ditto lam=0.5"),
+    *("focus", "lp_proj", "rank_core_fed"),
+)
+ADDED = ("afl gamma=0.7", "fedfv alpha=0.1 window=10")  # to the paper's first table, by us
+COMPONENTS = (FEDAVG, "fedeba tau=0.1", "fedavg_align tau=0.1 alpha=0.9", EBA)
+
+CLAIMS: dict[int, tuple[Witness, ...]] = {
+    1: tuple(Witness("performance", task, (FEDAVG, EBA), (*BOTH, "worst5")) for task in (FASHION, CIFAR)),
+    2: (
+        Witness("performance", FASHION, (*FAIR, *ADDED, EBA), ("variance",)),
+        Witness("performance", CIFAR, (*FAIR, EBA), ("variance",)),
+    ),
+    3: (Witness("performance", FASHION, (*FAIR, *ADDED), ("mean",)),),
+    4: (Witness("performance", FASHION, (FEDAVG, *PRAC), BOTH),),
+    5: (),
+    6: (Witness("performance", FASHION, (FEDAVG, "fedavg lr=0.019", EBA, f"{EBA} fair_scale=1"), BOTH),),
+    7: (Witness("ablation_components", FASHION, COMPONENTS, BOTH),),
+    8: (Witness("tau_alpha", FASHION, EBA_BY_ALPHA, BOTH),),
+    9: (Witness("tau_alpha", FASHION, EBA_BY_TAU, BOTH),),
+    10: tuple(Witness("theta", task, ANGLES, (*BOTH, "additional_cost")) for task in (FASHION, CIFAR)),
+    11: (Witness("cv", FASHION, (FEDAVG, "qffl q=0.5", "fedfv alpha=0.1 window=10", EBA), ("cv",)),),
+    12: (
+        Witness("momentum", FASHION, (f"{FEDAVG} server=momentum(0.9)", f"{EBA} server=momentum(0.9)"), BOTH),
+        Witness("varp", FASHION, (f"{FEDAVG} server=varp(1.0)", f"{EBA} server=varp(1.0)"), BOTH),
+    ),
+    13: (
+        Witness(
+            "noisy_labels", FASHION,
+            tuple(f"{row} label_noise=0.5{lsr}" for lsr in ("", " objective=lsr") for row in (FEDAVG, EBA)), BOTH,
+        ),
+    ),
+    14: (Witness("dp", FASHION, (EBA, *(f"{EBA} privacy=paper({sigma})" for sigma in (2, 5, 10, 50))), ("mean",)),),
+    15: (),
+    16: (),
+    17: tuple(
+        Witness(f"cnn_{kind}", f"cifar10_cnn_{size}", (FEDAVG, EBA), BOTH)
+        for kind, size in (("widths", "narrow"), ("widths", "wide"), ("depths", "shallow"), ("depths", "deep"))
+    ),
+    18: (),
+    19: (),
+    20: (),
+}  # fmt: skip
+"""By number. Claims without witnesses are on data that cannot be had, on figures, or on arithmetic."""
+
+
+def sheet(table: str, task: str, found: Evidence) -> Sheet:
+    """A table on a task, with all seeds that there are."""
+    preset = presets()[table]
+    rows = [row for row in preset.rows if row.task == task]
+
+    seeds = sorted({one.seed for one in found.values() if one.source.task == task}) or [0]
+
+    def runs_of(row: Row) -> list[Run]:
+        runs = row.runs(seeds)
+        return [run for run in runs if evidence.key(run) in found] or runs[:1]
+
+    return comparison.sheet(preset, task, rows, runs_of, found)
+
+
+def cells(witness: Witness, made: Sheet) -> list[tuple[str, str, Cell]]:
+    """What the sheet of a witness has on it: (row, measure, cell)."""
+    by_label = {entry.row.label: entry.cells for entry in made.entries}
+    return [
+        (row, measure, by_label[row][measure])
+        for row in witness.rows
+        for measure in witness.measures
+        if measure in by_label[row]
+    ]
+
+
+def lines(witness: Witness, made: Sheet) -> list[tuple[str, ...]]:
+    """The same as texts: row, measure, seeds, ours, paper, FedAvg."""
+    written: list[tuple[str, ...]] = []
+    for row, measure, cell in cells(witness, made):
+        column = COLUMNS[measure]
+        ours, *others = comparison.texts(cell, column.digits)
+        paper = next((text.removeprefix("paper ") for text in others if text.startswith("paper ")), "")
+        against = next((text.removeprefix("FedAvg: ") for text in others if text.startswith("FedAvg: ")), "")
+        written.append((row, column.title, str(cell.seeds), ours, paper, against))
+    return written
+
+
+def command(witness: Witness) -> str:
+    """What makes its rows."""
+    return f".venv/bin/python -m experiments.reproduce --table={witness.table} --panel={witness.task}"

@@ -1,0 +1,202 @@
+"""The theory of FedEBA+ put to the test: the toy case, the variance theorem, the temperature, and convergence.
+
+    python -m experiments.theory --out=runs/theory
+
+For many random federations of regression and strongly convex clients it counts how often FedEBA+'s variance is below
+FedAvg's, over temperatures and heterogeneity; see docs/theory.md. It prints tables and what each claim of the paper
+comes to, and writes theory.json, theory.md and pictures to --out. The default of --out is runs/theory.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+from rich.console import Console
+from rich.table import Table
+
+from experiments.claims import convergence, fairness, statements, temperature, toy
+from experiments.claims.convergence import Course
+from experiments.claims.fairness import Map
+from experiments.claims.statements import Statement
+from experiments.command import cli
+from experiments.command import flags as common_flags
+from experiments.execution import folder
+from experiments.reporting import tables
+from experiments.reporting.style import SHADES, Skipped, figure, line
+
+FLAGS = flags.FLAGS
+flags.DEFINE_integer("federations", 2000, "Random federations of each cell of a map.", lower_bound=1)
+flags.DEFINE_integer("courses", 16, "Random federations that convergence is measured on.", lower_bound=1)
+flags.DEFINE_integer("longest", 16384, "Rounds of the longest course; the others have a quarter, ...", lower_bound=16)
+common_flags.declare("out", "random_seed")
+FORMAT, VERSION = "fedeba_jax theory", 1
+COURSES = 4
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)  # differences of variances at a large tau are small
+    seed = common_flags.seed("random_seed", FLAGS.random_seed)
+    out = Path(FLAGS.out or "runs/theory")
+    out.mkdir(parents=True, exist_ok=True)
+    key = jax.random.key(seed)
+    cases, crossings = toy.cases(), toy.crossings()
+    maps = {
+        name: fairness.fairness_map(setting, key, FLAGS.federations, fairness.SPREADS, fairness.TAUS)
+        for name, setting in fairness.SETTINGS.items()
+    }
+    two, three = fairness.two_equal_clients(1.0), fairness.three_values()
+    unique, ends = temperature.uniqueness(seed), temperature.limits(seed)
+    lengths = tuple(FLAGS.longest // 4**n for n in reversed(range(COURSES)))
+    course = convergence.course(jax.random.fold_in(key, 1), FLAGS.courses, lengths)
+    titles = {name: setting.title for name, setting in fairness.SETTINGS.items()}
+    claims = [
+        *statements.toy(cases, crossings),
+        *statements.fairness(maps, titles, two),
+        statements.extension(three),
+        *statements.temperature(unique, ends),
+        *statements.convergence(course),
+    ]
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "federations": FLAGS.federations,
+        "random_seed": seed,
+        "claims": [claim._asdict() for claim in claims],
+        "toy": {"cases": [case._asdict() for case in cases], **crossings},
+        "fairness": {
+            "taus": fairness.TAUS,
+            "spreads": fairness.SPREADS,
+            "two_equal_clients": two,
+            "three_values": three,
+            "maps": {name: {"about": fairness.SETTINGS[name].about, **one._asdict()} for name, one in maps.items()},
+        },
+        "uniqueness": unique._asdict(),
+        "limits": ends._asdict(),
+        "convergence": course._asdict(),
+    }
+    folder.write_json(out / "theory.json", content)
+    made = [
+        toy_table(cases),
+        *(map_table(name, one) for name, one in maps.items()),
+        course_table(course),
+        claims_table(claims),
+    ]
+    (out / "theory.md").write_text("\n".join(markdown(*table) for table in made))
+    for table in made:
+        show(*table)
+    draw(maps, course, out)
+    print(f"figures: {out / 'theory.json'}; tables: {out / 'theory.md'}")
+
+
+Lines = tuple[str, list[str], list[list[str]]]  # title, head, rows
+
+
+def toy_table(cases: Sequence[toy.Case]) -> Lines:
+    head = ["method", "weights", "x", "gap of losses", "variance", "entropy, bits"]
+    rows = [
+        [
+            c.method,
+            f"{c.weights[0]:.4f}, {c.weights[1]:.4f}",
+            *(f"{n:.4f}" for n in (c.x, c.gap, c.variance, c.entropy)),
+        ]
+        for c in cases
+    ]
+    return "The toy case (appendix I.1)", head, rows
+
+
+def map_table(name: str, one: Map) -> Lines:
+    """Shares in percent, by Definition 3.1 / by the proof's form."""
+    head = ["spread", *(f"tau {tau:g}" for tau in fairness.TAUS)]
+    rows = [
+        [f"{spread:g}", *(f"{100 * a:.1f} / {100 * b:.1f}" for a, b in zip(*shares, strict=True))]
+        for spread, *shares in zip(fairness.SPREADS, one.definition, one.proof, strict=True)
+    ]
+    title = (
+        f"{fairness.SETTINGS[name].title}: % of federations with a variance below FedAvg's, by Definition 3.1 / proof"
+    )
+    return title, head, rows
+
+
+def course_table(course: Course) -> Lines:
+    head = ["min_t of", *(f"T = {count}" for count in course.rounds), "slope"]
+
+    def row(name: str, values: np.ndarray) -> list[str]:
+        return [name, *(f"{value:.3g}" for value in values), f"{course.slopes(values):.2f}"]
+
+    rows = [row(f"|sum p grad F|^2, tau {tau:g}", own) for tau, own in zip(course.taus, course.own, strict=True)]
+    rows += [row(f"|mean grad F|^2, tau {tau:g}", own) for tau, own in zip(course.taus, course.average, strict=True)]
+    return "Gradients over T rounds (theorem 5.1)", head, [*rows, row("|mean grad F|^2, FedAvg", course.fedavg)]
+
+
+def claims_table(claims: Sequence[Statement]) -> Lines:
+    return "Claims", ["claim", "place", "verdict", "evidence"], [list(claim) for claim in claims]
+
+
+def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    made = Table(title=title, title_justify="left")
+    for name in head:
+        made.add_column(name)
+    for row in rows:
+        made.add_row(*row)
+    Console(highlight=False, width=160, markup=False).print(made)
+
+
+def markdown(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = [[tables.markdown(cell) for cell in row] for row in (head, *rows)]
+    cells.insert(1, ["---"] * len(head))
+    return "\n".join([f"### {title}", "", *("| " + " | ".join(row) + " |" for row in cells), ""])
+
+
+def draw(maps: Mapping[str, Map], course: Course, out: Path) -> None:
+    """Both pictures, as PNG and SVG."""
+    try:
+        draw_maps(maps, out / "fairness.png")
+        draw_course(course, out / "convergence.png")
+        print(f"pictures: {out / 'fairness.png'}, {out / 'convergence.png'}, and as SVG")
+    except Skipped as reason:
+        print(f"no pictures: {reason}")
+
+
+def draw_maps(maps: Mapping[str, Map], out: Path) -> None:
+    """One column per setting; above by Definition 3.1, below in the proof's form."""
+    title = "% of random federations in which FedEBA's variance is below FedAvg's"
+    with figure(out, (title, "bright: FedEBA is fairer"), 4.2 * len(maps), 6, panes=(2, len(maps))) as panes:
+        for n, (name, one) in enumerate(maps.items()):
+            for row, (form, shares) in enumerate((("Definition 3.1", one.definition), ("weighted", one.proof))):
+                _heat(panes[row * len(maps) + n], shares, f"{fairness.SETTINGS[name].title}\n{form}")
+
+
+def _heat(pane: Any, shares: np.ndarray, title: str) -> None:
+    pane.imshow(shares, cmap=SHADES, vmin=0, vmax=1, aspect="auto", origin="lower")
+    for (i, j), share in np.ndenumerate(shares):
+        color = "white" if share < 0.5 else "black"
+        pane.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=8, color=color)
+    pane.set_xticks(range(len(fairness.TAUS)), [f"{tau:g}" for tau in fairness.TAUS], fontsize=8)
+    pane.set_yticks(range(len(fairness.SPREADS)), [f"{spread:g}" for spread in fairness.SPREADS], fontsize=8)
+    pane.set(xlabel="tau", ylabel="spread of the optima")
+    pane.set_title(title, fontsize=9)
+
+
+def draw_course(course: Course, out: Path) -> None:
+    with figure(out, ("smallest squared gradient over T rounds, strongly convex clients",), 9.5, 4.5, (1, 2)) as panes:
+        for pane, values, title in (
+            (panes[0], course.own, "of the objective of the round's weights"),
+            (panes[1], course.average, "of the mean loss over clients"),
+        ):
+            for n, (tau, own) in enumerate(zip(course.taus, values, strict=True)):
+                pane.loglog(course.rounds, own, label=f"FedEBA, tau {tau:g}", **line(n, len(own)))
+            if values is course.average:
+                pane.loglog(course.rounds, course.fedavg, label="FedAvg", **line(len(course.taus), len(course.fedavg)))
+            top = values[:, 0].max()
+            reference = top * np.sqrt(course.rounds[0] / np.array(course.rounds))
+            pane.loglog(course.rounds, reference, "k:", lw=1, label="1 / sqrt(T)")
+            pane.set(xlabel="T", ylabel="min_t |gradient|^2")
+            pane.set_title(title, fontsize=10)
+            pane.legend(frameon=False, fontsize=8)
+
+
+if __name__ == "__main__":
+    cli.run(main)

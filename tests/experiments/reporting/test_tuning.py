@@ -1,0 +1,120 @@
+"""The rule that chooses a point, the verdicts of a tuning, and what its table says."""
+
+import math
+
+import pytest
+
+from experiments.reporting import tuning
+from experiments.reporting.statistics import BETTER, NO_DIFFERENCE, TOO_FEW, WORSE
+from experiments.reporting.tuning import Method, Trial
+
+NAN = math.nan
+
+
+def trials(*figures):
+    return [Trial(10, accuracy, variance) for accuracy, variance in figures]
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ([(80, 50), (90, 70)], [1, 0]),  # accuracy
+        ([(89.6, 50), (90, 70), (89.4, 1)], [0, 1, 2]),  # of those within half a point, the fairest
+        ([(89.5, 50), (90, 70)], [0, 1]),  # half a point is within
+        ([(70, 5), (80, 9), (90, 70)], [2, 1, 0]),  # the others by accuracy, however fair
+        ([(NAN, NAN), (10, 5)], [1]),  # diverged
+        ([(NAN, NAN)], []),
+        ([(90, 50), (90, 50)], [0, 1]),  # a tie goes to the earlier point
+    ],
+)
+def test_the_rule(figures, expected):
+    assert tuning.ordered(trials(*figures)) == expected
+
+
+def method(algorithm, accuracy, variance, *, prediction="global", chosen=0):
+    """A method whose test figures, tuned and not, are these plus a little for each of six seeds."""
+
+    def by_seed(value):
+        return {seed: value + 0.01 * seed**2 for seed in range(6)}
+
+    figures = {"mean": by_seed(accuracy), "variance": by_seed(variance), "worst5": by_seed(accuracy - 20)}
+    kinds = {} if chosen is None else {tuning.TUNED: figures}
+    return Method(
+        algorithm, {"lr": "0.01..1:log"}, [{"lr": 0.2}], [trials((accuracy, variance))], chosen,
+        kinds | {tuning.UNTUNED: figures}, prediction,
+    )  # fmt: skip
+
+
+def test_methods_are_judged_against_fedavg_and_personal_ones_against_training_alone():
+    found = tuning.verdicts(
+        [
+            method("fedavg", 80, 100),
+            method("fedeba", 81, 90),
+            method("qffl", 79, 100),
+            method("ditto", 95, 10, prediction="personal"),
+            method("local_only", 96, 9, prediction="personal"),
+        ],
+        tuning.TUNED,
+    )
+    assert set(found) == {"fedeba", "qffl", "ditto"}
+    assert {name: one["mean"].verdict for name, one in found.items()} == {
+        "fedeba": BETTER,
+        "qffl": WORSE,
+        "ditto": WORSE,
+    }
+    assert {name: one["variance"].verdict for name, one in found.items()} == {
+        "fedeba": BETTER,
+        "qffl": NO_DIFFERENCE,
+        "ditto": WORSE,
+    }
+    assert found["ditto"]["mean"].difference == pytest.approx(-1)
+
+
+def test_p_values_are_adjusted_over_the_methods():
+    """Six seeds give p = 1/32 at best; of one method alone that is enough, of one among three it is not."""
+    alike = [method(name, 80, 100) for name in ("fedavg", "qffl", "afl")]
+    for others, verdict in ((alike[:1], BETTER), (alike, NO_DIFFERENCE)):
+        found = tuning.verdicts([*others, method("fedeba", 81, 100)], tuning.TUNED)
+        assert found["fedeba"]["mean"].verdict == verdict
+
+
+def test_without_the_reference_there_is_no_verdict():
+    assert tuning.verdicts([method("fedeba", 80, 90), method("ditto", 90, 10, prediction="personal")], "tuned") == {}
+
+
+def test_few_seeds_have_no_interval_and_no_verdict():
+    def few(one):
+        figures = {
+            kind: {m: {s: v for s, v in own.items() if s < 2} for m, own in by.items()}
+            for kind, by in one.figures.items()
+        }
+        return one._replace(figures=figures)
+
+    rows = tuning.rows([few(method("fedavg", 80, 100)), few(method("fedeba", 81, 90))])
+    assert rows[0][2] == "80.00"
+    assert TOO_FEW in rows[2][5]
+
+
+def test_rows_have_the_chosen_point_and_the_defaults():
+    rows = tuning.rows([method("fedavg", 80, 100), method("afl", 70, 50, chosen=None)])
+    assert [row[:2] for row in rows] == [
+        ["fedavg", "lr=0.2"], ["fedavg", "defaults"], ["afl", "every point diverged"], ["afl", "defaults"]
+    ]  # fmt: skip
+    assert rows[0][2].startswith("80.09 [80.0")
+    assert rows[2][2:] == [""] * 5
+    assert rows[3][5] == "-10.00: worse"
+    assert all(len(row) == len(tuning.head()) for row in rows)
+
+
+def test_a_chosen_point_that_diverges_on_test_seeds_is_told():
+    broken = method("fedeba", 81, 90)
+    broken.figures[tuning.TUNED]["mean"][3] = NAN
+    row = tuning.rows([method("fedavg", 80, 100), broken])[2]
+    assert row[2] == "diverged"
+    assert row[5] == "not comparable"
+
+
+def test_markdown_has_every_row_and_note():
+    text = tuning.to_markdown("title", [method("fedavg", 80, 100)], ["a | b"])
+    assert text.count("\n| fedavg |") == 2
+    assert "- a \\| b" in text

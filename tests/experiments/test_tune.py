@@ -1,0 +1,156 @@
+"""Tuning on equal terms: what is run, what is chosen, and that it can be stopped at any moment."""
+
+import json
+import math
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from experiments import tune
+from experiments.command.runs import Run
+from experiments.execution import runner, session
+from experiments.execution.progress import Progress
+from experiments.reporting import style
+from tests.support import folders
+from tests.support.runs import MINI, TINY, Killed
+
+pytestmark = pytest.mark.usefixtures("parsed_flags")
+TUNING = TINY | {"rounds": 8, "eval_every": 2}
+FILES = ("tune.json", "tune.md", "rung_1/results.jsonl", "rung_2/results.jsonl", "test/results.jsonl")
+
+
+@pytest.fixture(autouse=True)
+def tiny(tmp_path, monkeypatch):
+    """Four points of two methods, eight rounds, on the suite's devices."""
+    monkeypatch.setattr(session, "set_up", lambda: None)
+    settings = TUNING | {"algorithm": ["fedavg", "qffl"], "seeds": ["0"], "test_seeds": ["10", "11"], "budget": 4}
+    with flagsaver.flagsaver(**settings, task=MINI, out=str(tmp_path / "out")):
+        yield
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """Runs that are not trained: the accuracy falls with the distance of the rate from 0.05, and 0.3 diverges."""
+    asked = []
+
+    def figures(run: Run):
+        rate = float(run.task.lr)
+        accuracy = 80 - 10 * abs(math.log10(rate / 0.05)) + (run.algorithm == "qffl")
+        both = [(accuracy, 100 + 10 * rate)] * (run.task.rounds // folders.EVERY)
+        return {"test": both, "validation": both} if run.validation else {"test": both}
+
+    def run(runs, place, progress, **options):
+        assert options["only_these"]
+        asked.append((place.name, list(runs)))
+        rows = [
+            folders.Run(r.algorithm, figures(r), r.record["hparams"], r.seed, r.settings,
+                        diverged=2 if r.task.lr > 0.3 else None)
+            for r in runs
+        ]  # fmt: skip
+        folders.write_folder(place, rows)
+
+    monkeypatch.setattr(session, "run", run)
+    return asked
+
+
+def test_points_are_halved_and_the_best_is_tested_beside_the_defaults(made_up, tmp_path, capsys):
+    tune.main()
+    assert [(name, len(runs)) for name, runs in made_up] == [("rung_1", 8), ("rung_2", 4), ("test", 8)]
+    assert [{run.task.rounds for run in runs} for _, runs in made_up] == [{4}, {8}, {8}]
+    assert [{run.seed for run in runs} for _, runs in made_up] == [{0}, {0}, {10, 11}]
+    assert [{run.validation for run in runs} for _, runs in made_up] == [{0.1}, {0.1}, {0.0}]
+    found = json.loads((tmp_path / "out" / "tune.json").read_text())["methods"]
+    for one in found.values():
+        rates = [point["values"]["lr"] for point in one["points"]]
+        near = sorted(range(4), key=lambda i: abs(math.log10(rates[i] / 0.05)) + 9 * (rates[i] > 0.3))
+        assert one["chosen"] == near[0]
+        assert {i for i in range(4) if len(one["points"][i]["rungs"]) == 2} == set(near[:2])
+        assert {seed for seed in one["test"]["tuned"]["figures"]["mean"]["by_seed"]} == {"10", "11"}
+    tested = {(run.algorithm, float(run.task.lr)) for run in made_up[-1][1]}
+    assert {("fedavg", 0.1), ("qffl", 0.1)} <= tested, "the defaults"
+    assert "too few seeds" in capsys.readouterr().out
+    assert (tmp_path / "out" / "tune.md").read_text().count("| defaults |") == 2
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert all(f"{MINI}, {kind}" in page for kind in ("tuned", "untuned"))
+
+
+def test_a_method_whose_points_all_diverge_is_shown_at_its_defaults(made_up, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(style, "no_library", lambda: "matplotlib is not installed")
+    with flagsaver.flagsaver(lr=40.0):
+        tune.main()
+    assert [(name, len(runs)) for name, runs in made_up] == [("rung_1", 8), ("test", 4)]
+    shown = capsys.readouterr().out
+    assert "every point diverged" in shown
+    assert "no tune.png: matplotlib is not installed" in shown
+    assert json.loads((tmp_path / "out" / "tune.json").read_text())["methods"]["fedavg"]["chosen"] is None
+
+
+def test_a_method_s_points_share_a_program_in_each_rung():
+    runs = tune.runs()
+    assert len({(run.algorithm, run.parts[1]) for run in runs}) == 2
+
+
+def test_a_dry_run_tells_runs_rounds_and_time_and_writes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tune, "estimate", lambda asked: "about 3 hours here")
+    with flagsaver.flagsaver(dry_run=True):
+        tune.main()
+    shown = capsys.readouterr().out
+    assert "4 points x 4 rounds, then 2 points x 8 rounds" in shown
+    assert "each method: 10 runs, 64 rounds; in all 20 runs, 128 rounds" in shown
+    assert "qffl: lr=0.01..1:log, q=0.001..15:log" in shown
+    assert "about 3 hours here" in shown
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"test_seeds": ["0:3"]}, "--test_seeds and --seeds both have 0; give fresh seeds"),
+        ({"test_seeds": ["x"]}, "--test_seeds: 'x' is not a seed"),
+        ({"validation": 0.0}, "--validation=0 leaves nothing to choose points on"),
+        ({"algorithm": ["fedavg", "fedavgg"]}, "--algorithm=fedavgg is not known"),
+        ({"random_seed": -1}, "--random_seed: -1 is not a seed"),
+    ],
+)
+def test_errors(changes, message):
+    with flagsaver.flagsaver(**changes), pytest.raises(ValueError, match=message):
+        tune.main()
+
+
+def test_a_budget_is_at_least_one():
+    with pytest.raises(flags.IllegalFlagValueError):
+        flags.FLAGS["budget"].parse("0")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_programs")
+def test_stopped_at_any_chunk_it_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsys):
+    def files(place):
+        return [(place / name).read_bytes() for name in FILES]
+
+    tune.main()
+    whole = files(tmp_path / "out")
+    told = Progress.__call__
+    left = [3] * 20
+
+    def stopping(self, event):
+        told(self, event)
+        if isinstance(event, runner.Chunk) and left:
+            left[0] -= 1
+            if not left[0]:
+                left.pop(0)
+                raise Killed
+
+    monkeypatch.setattr(Progress, "__call__", stopping)
+    stops = 0
+    with flagsaver.flagsaver(out=str(tmp_path / "stopped")):
+        while True:
+            try:
+                tune.main()
+                break
+            except Killed:
+                stops += 1
+    assert stops > 2
+    assert files(tmp_path / "stopped") == whole
+    capsys.readouterr()
