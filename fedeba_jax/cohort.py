@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import tree
+from fedeba_jax.attacks import Attackers
 from fedeba_jax.client_map import everywhere, gram, map_sum, weighted_sum
 from fedeba_jax.traffic import Gate, Traffic
 from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, LocalData, Private
@@ -40,6 +41,7 @@ class Cohort:
         client_map: ClientMap,
         model_size: int,
         sampled: jax.Array | None = None,  # [n] of bool; None: all
+        attackers: Attackers | None = None,  # None: everybody is honest
     ) -> None:
         self.id, self.key, self.state, self.round = id, key, state, round
         self.sampled = jnp.ones(id.shape, bool) if sampled is None else sampled
@@ -47,6 +49,8 @@ class Cohort:
         self._federation = federation
         self._map = client_map
         self._traffic = Traffic(model_size)
+        self._attackers = attackers
+        self.findings: Info = {}  # what the server noted, beside the algorithm's own diagnostics
 
     @property
     def size(self) -> int:
@@ -151,6 +155,11 @@ class Cohort:
         self._traffic.inherit(made, reply)
         return made
 
+    def weigh(self, weights: jax.Array) -> None:
+        """Note what the clients weigh in the server's step: under attack, the attackers' share of it is a finding."""
+        if self._attackers is not None:
+            self.findings["attacker_weight"] = self._attackers.weight(weights)
+
     def at_server(self, compute: Callable[..., Any], *args: Any) -> Any:
         """`compute(*args)` on small arrays, not divided among the devices that share the clients: a loop over weights.
 
@@ -178,9 +187,19 @@ class Cohort:
         return reply
 
     def _replies(self, compute: Callable[..., Any], sent: Any) -> Any:
-        return self._map(_reply(compute), in_axes=(0, None, None, None))(self._rows, self.round, self._federation, sent)
+        if self._attackers is None:
+            return self._ask_each(_reply(compute), self._rows, sent)
+        broadcast, _ = sent
+        poisoned = _poisoned_reply(compute, self._attackers.attack.poison)
+        replies = self._ask_each(poisoned, (self._rows, self._attackers.mask), sent)
+        return self._attackers.forged(replies, broadcast[0] if broadcast else None)
+
+    def _ask_each(self, reply: Callable[..., Any], rows: Any, sent: Any) -> Any:
+        return self._map(reply, in_axes=(0, None, None, None))(rows, self.round, self._federation, sent)
 
     def _sum(self, compute: Callable[..., Any], weights: jax.Array, sent: Any) -> Any:
+        if self._attackers is not None:  # who knows what others send needs all of it at once
+            return self.sum(self._replies(compute, sent), weights)
         return map_sum(self._map, _reply(compute), weights, self._rows, self.round, self._federation, sent)
 
 
@@ -193,6 +212,18 @@ def _reply(compute: Callable[..., Any]) -> Callable[..., Any]:
         data = LocalData(federation.x, federation.y, federation.rows[place], federation.num_examples[place])
         broadcast, context = sent
         return compute(Client(id_, key, data, state, round_), *broadcast, **context)
+
+    return function
+
+
+def _poisoned_reply(compute: Callable[..., Any], poison: Callable[[jax.Array], jax.Array] | None) -> Callable[..., Any]:
+    """The same of a row with whether the client attacks: attackers have other labels, if the attack says so."""
+
+    def function(row: Any, round_: jax.Array, federation: Federation, sent: Any) -> Any:
+        own, attacks = row
+        if poison is not None:
+            federation = federation._replace(y=jnp.where(attacks, poison(federation.y), federation.y))
+        return _reply(compute)(own, round_, federation, sent)
 
     return function
 

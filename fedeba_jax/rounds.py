@@ -1,5 +1,6 @@
 """Rounds, runs and sweeps of runs, each a pure function that compiles to one program."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 
 from fedeba_jax import client_map as client_maps
 from fedeba_jax import tree
+from fedeba_jax.attacks import Attack, Attackers
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.evaluate import all_finite, score
 from fedeba_jax.hyperparameters import is_whole
@@ -80,6 +82,7 @@ def run_round(
     sizes: Sizes,
     client_map: ClientMap,
     sample: Sampler = uniform,
+    attack: Attack | None = None,
 ) -> tuple[State, Info]:
     """One round: sample a cohort, let the algorithm update, write the cohort's state back.
 
@@ -95,6 +98,10 @@ def run_round(
         return sampled, ids, jax.vmap(jax.random.fold_in, in_axes=(None, 0))(clients, ids), server
 
     sampled, ids, client_keys, server = client_maps.everywhere(client_map, draw)(key, round_)
+    attackers = None
+    if attack is not None:
+        draw_attackers = client_maps.everywhere(client_map, functools.partial(attack.draw, sizes=sizes))
+        attackers = Attackers(attack, ids, *draw_attackers(jnp.asarray(attack.share), key, round_, ids))
     cohort = Cohort(
         id=ids,
         key=server,
@@ -105,11 +112,12 @@ def run_round(
         client_map=client_map,
         model_size=sizes.model_size,
         sampled=jnp.isin(ids, sampled) if algorithm.everyone else None,
+        attackers=attackers,
     )
     server_state, cohort_state, info = algorithm.update(state.server, cohort)
     finite = is_finite(algorithm, State(server_state, cohort_state))  # other clients are as they were
     state = State(server_state, tree.set_rows(state.clients, ids, cohort_state))
-    return state, {**info, **cohort.traffic, "cohort": sampled, "finite": finite}
+    return state, {**info, **cohort.traffic, **cohort.findings, "cohort": sampled, "finite": finite}
 
 
 def _check_sizes(sizes: Sizes, federation: Federation) -> None:
@@ -150,11 +158,22 @@ def run_rounds(
     sizes: Sizes,
     client_map: ClientMap,
     sample: Sampler = uniform,
+    attack: Attack | None = None,
 ) -> tuple[State, Info]:
     """The next rounds as one scan; info is stacked [rounds, ...]."""
 
     def body(state: State, round_: jax.Array) -> tuple[State, Info]:
-        return run_round(algorithm, federation, state, key, round_, sizes=sizes, client_map=client_map, sample=sample)
+        return run_round(
+            algorithm,
+            federation,
+            state,
+            key,
+            round_,
+            sizes=sizes,
+            client_map=client_map,
+            sample=sample,
+            attack=attack,
+        )
 
     return jax.lax.scan(body, state, first_round + jnp.arange(rounds))
 
@@ -172,6 +191,7 @@ def simulate(
     apply: Apply,
     client_map: ClientMap = client_maps.mapped,
     sample: Sampler = uniform,
+    attack: Attack | None = None,
     init_key: Key | None = None,
     state_dtype: Any = None,
     state: State | None = None,
@@ -194,6 +214,7 @@ def simulate(
       apply: the model's logits.
       client_map: how the client axis runs.
       sample: who takes part in a round.
+      attack: who lies, and how (`fedeba_jax.attacks`); None: nobody.
       init_key: randomness of x_0; derived from `key` if None.
       state_dtype: as in `start`.
       state: what an earlier part of the run returned; None starts a new one.
@@ -221,6 +242,7 @@ def simulate(
             sizes=sizes,
             client_map=client_map,
             sample=sample,
+            attack=attack,
         )
         return state, (info, score(algorithm, state, test, apply=apply, client_map=client_map))
 
