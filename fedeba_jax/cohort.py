@@ -21,7 +21,7 @@ from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, LocalData
 class Judged(NamedTuple):
     """What a server makes of the numbers that it was told, before it asks for more (`Cohort.ask_then_sum`)."""
 
-    weights: jax.Array  # [n]
+    weights: jax.Array | None  # [n]; None: what is asked for is combined otherwise
     when: jax.Array  # whether it asks for more
     findings: Any = ()  # what else it found out
 
@@ -98,6 +98,22 @@ class Cohort:
         exchange = functools.partial(self._sum, compute, weights)
         return self._gated(exchange, (broadcast, context), when, replies=1, alongside=alongside)
 
+    def ask_combined(
+        self,
+        compute: Callable[..., Any],
+        combine: Callable[[Any], Any],
+        *broadcast: Any,
+        when: Gate = True,
+        alongside: bool = False,
+        **context: Any,
+    ) -> Any:
+        """combine(replies [n, ...]), one vector; `when` and `alongside` as in `ask` and `ask_sum`."""
+
+        def exchange(sent: Any) -> Any:
+            return combine(self._replies(compute, sent))
+
+        return self._gated(exchange, (broadcast, context), when, replies=1, alongside=alongside)
+
     def ask_then_sum(
         self,
         number: Callable[..., Any],
@@ -105,6 +121,7 @@ class Cohort:
         judge: Callable[[jax.Array], Judged],
         *broadcast: Any,
         likely: Gate,
+        combine: Callable[[Any, jax.Array], Any] | None = None,
     ) -> tuple[jax.Array, Judged, Any]:
         """`ask` for numbers, then, where these call for it, `ask_sum` for vectors weighted by them.
 
@@ -117,22 +134,33 @@ class Cohort:
           judge: all numbers [n] -> weights [n], and whether the vectors are asked for.
           *broadcast: what is sent down.
           likely: a guess of the latter; False if `number` is cheaper than a pass or not that of `both`.
+          combine: (vectors [n, ...], all numbers) -> one vector; None: their sum, weighted as was judged.
 
         Returns:
           The numbers, what was judged of them, and the weighted sum (zeros if it was not asked for).
         """
 
+        def vector(*args: Any) -> Any:
+            return both(*args)[1]
+
+        def combined(vectors: Any, numbers: jax.Array, judged: Judged) -> Any:
+            return self.sum(vectors, judged.weights) if combine is None else combine(vectors, numbers)
+
         def together(sent: Any) -> tuple[jax.Array, Judged, Any]:
             numbers, vectors = self._replies(both, sent)
             judged = judge(numbers)
-            total = _if(judged.when, lambda vectors: self.sum(vectors, judged.weights), vectors)
-            return numbers, judged, total
+            return numbers, judged, _if(judged.when, lambda vectors: combined(vectors, numbers, judged), vectors)
 
         def apart(sent: Any) -> tuple[jax.Array, Judged, Any]:
             numbers = self._replies(number, sent)
             judged = judge(numbers)
-            vector = functools.partial(self._sum, lambda *args: both(*args)[1], judged.weights)
-            return numbers, judged, _if(judged.when, vector, sent)
+
+            def then(sent: Any) -> Any:
+                if combine is None:
+                    return self._sum(vector, judged.weights, sent)
+                return combine(self._replies(vector, sent), numbers)
+
+            return numbers, judged, _if(judged.when, then, sent)
 
         sent: Any = (broadcast, {})
         one_pass = likely if isinstance(likely, bool) else _if_batched_true(likely)

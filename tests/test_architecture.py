@@ -14,7 +14,7 @@ from fedeba_jax.hyperparameters import hyperparameters
 ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = [
     ["examples", "files", "types"],
-    ["hyperparameters", "tree", "stack", "weights", "solvers", "schedules", "augment", "aggregation", "lies"],
+    ["hyperparameters", "tree", "stack", "weights", "solvers", "schedules", "augment", "aggregation", "lies", "trust"],
     ["objectives", "gradients", "batching", "privacy", "local"],
     ["client_map", "traffic", "attacks", "cohort", "server", "method", "algorithm"],
     ["algorithms", "evaluate", "metrics", "sampling", "checkpoint"],
