@@ -294,7 +294,7 @@ def largest(
       ratio: by which steps shrink.
     """
 
-    def step(carry: tuple[jax.Array, ...], _: None) -> tuple[tuple[jax.Array, ...], None]:
+    def step(carry: Any, _: None) -> tuple[Any, None]:
         x, y, delta, grows = carry
         proposed = function(x + delta)
         better = proposed > y

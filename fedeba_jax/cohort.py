@@ -21,7 +21,7 @@ from fedeba_jax.types import Client, ClientMap, Federation, Info, Key, LocalData
 class Judged(NamedTuple):
     """What a server makes of the numbers that it was told, before it asks for more (`Cohort.ask_then_sum`)."""
 
-    weights: jax.Array | None  # [n]; None: what is asked for is combined otherwise
+    weights: Any  # [n]; None where what is asked for is combined otherwise
     when: jax.Array  # whether it asks for more
     findings: Any = ()  # what else it found out
 

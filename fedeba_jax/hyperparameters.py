@@ -51,7 +51,7 @@ INT32 = Bounds(-(2**31), 2**31 - 1)
 Natural = Annotated[int, Bounds(0)]
 Count = Annotated[int, Bounds(1)]  # static, as Natural
 
-COLLABORATORS = ("local", "server", "model", "rounds", "data_dir")
+COLLABORATORS = ("local", "server", "model", "rounds", "data_dir", "num_classes", "aggregator")
 """Parameters that are not the user's: values that the program passes to a factory."""
 
 
@@ -65,7 +65,7 @@ class Hyperparameter(NamedTuple):
     optional: bool  # whether None is a value
     bounds: Bounds | None = None
     choices: tuple[Any, ...] = ()
-    rule: str | None = None  # the kind of rules (`weights.RULES`) that may stand for the number
+    rule: str | None = None  # the kind of rules that may stand for the number (`weights.RULES`), or that it is one of
 
     @property
     def required(self) -> bool:

@@ -44,8 +44,8 @@ def robust_fedeba_plus(
             delta = add(scale(1 - alpha, delta), scale(alpha, ideal))
         x = add(x, scale(problem.server_rate, delta))
         trace.record(
-            x, losses_before=losses_before, losses_after=losses_after, weights=p, gate=bool(gate), angle=angle_degrees(clipped),
-            history=np.array([past.get(i, 0.0) for i in range(len(problem.data))]),
+            x, losses_before=losses_before, losses_after=losses_after, weights=p, gate=bool(gate),
+            angle=angle_degrees(clipped), history=np.array([past.get(i, 0.0) for i in range(len(problem.data))]),
         )  # fmt: skip
     return trace
 
