@@ -84,11 +84,9 @@ class Attackers(NamedTuple):
         """Stacked replies as they arrive at the server; `sent` is the model that they answer, None if it is none."""
 
         def is_update(part: Any) -> bool:
-            same = sent is not None and jax.tree.structure(part) == jax.tree.structure(sent)
-            n = self.mask.shape[0]
-            return same and all(
-                a.shape == (n, *b.shape) for a, b in zip(jax.tree.leaves(part), jax.tree.leaves(sent), strict=True)
-            )
+            own, model = jax.tree.flatten(part), jax.tree.flatten(sent)
+            shapes = [(self.mask.shape[0], *leaf.shape) for leaf in model[0]]
+            return sent is not None and own[1:] == model[1:] and [leaf.shape for leaf in own[0]] == shapes
 
         def one(part: Any) -> Any:
             if isinstance(part, Private):
@@ -119,7 +117,7 @@ def none() -> None:
 
 
 @checked
-def label_flipping(num_classes: int, share: Fraction = 0.2, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
+def label_flipping(num_classes: int, share: Fraction, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
     """Training on labels C - 1 - y, honestly otherwise; an honest loss is that of these labels.
 
     An attacker needs to know its own data.
@@ -131,7 +129,7 @@ def label_flipping(num_classes: int, share: Fraction = 0.2, loss: LossLie = HONE
 
 
 @checked
-def sign_flipping(share: Fraction = 0.2, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
+def sign_flipping(share: Fraction, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
     """-Delta_i. An attacker knows its own update.
 
     Notes:
@@ -141,7 +139,7 @@ def sign_flipping(share: Fraction = 0.2, loss: LossLie = HONEST, drawn: bool = F
 
 
 @checked
-def scaling(share: Fraction = 0.2, factor: Scalar = -10.0, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
+def scaling(share: Fraction, factor: Scalar = -10.0, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
     """factor Delta_i. An attacker knows its own update.
 
     Args:
@@ -156,7 +154,7 @@ def scaling(share: Fraction = 0.2, factor: Scalar = -10.0, loss: LossLie = HONES
 
 @checked
 def inner_product_manipulation(
-    share: Fraction = 0.2, factor: Scalar = 2.0, loss: LossLie = HONEST, drawn: bool = False
+    share: Fraction, factor: Scalar = 2.0, loss: LossLie = HONEST, drawn: bool = False
 ) -> Attack:
     """-factor mean(honest updates) (Xie et al. 2020). Attackers know all updates of the round.
 
@@ -171,9 +169,7 @@ def inner_product_manipulation(
 
 
 @checked
-def a_little_is_enough(
-    share: Fraction = 0.2, factor: Scalar = 1.5, loss: LossLie = HONEST, drawn: bool = False
-) -> Attack:
+def a_little_is_enough(share: Fraction, factor: Scalar = 1.5, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
     """mean + factor std of each coordinate of honest updates (Baruch et al. 2019). Attackers know all updates.
 
     Args:
@@ -188,7 +184,7 @@ def a_little_is_enough(
 
 
 @checked
-def mimic(share: Fraction = 0.2, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
+def mimic(share: Fraction, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
     """All send what one honest client sends (Karimireddy et al. 2022). Attackers know the updates of the round.
 
     The victim is the honest client of the cohort with the lowest id. Nothing that is sent is extraordinary: the victim
@@ -204,7 +200,7 @@ def mimic(share: Fraction = 0.2, loss: LossLie = HONEST, drawn: bool = False) ->
 
 @checked
 def gaussian(
-    share: Fraction = 0.2, mu: Scalar = 0.0, sigma: NonNegative = 1.0, loss: LossLie = HONEST, drawn: bool = False
+    share: Fraction, mu: Scalar = 0.0, sigma: NonNegative = 1.0, loss: LossLie = HONEST, drawn: bool = False
 ) -> Attack:
     """N(mu, sigma^2) in each coordinate, the same draw from all attackers of a round. They need to know nothing.
 
@@ -221,7 +217,7 @@ def gaussian(
 
 
 @checked
-def inf(share: Fraction = 0.2, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
+def inf(share: Fraction, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
     """Infinity in each coordinate: a broken client, or one that wants the run to end. It needs to know nothing."""
 
     def forge(seen: Seen) -> Params:
@@ -233,7 +229,7 @@ def inf(share: Fraction = 0.2, loss: LossLie = HONEST, drawn: bool = False) -> A
 @checked
 def opt_ipm(
     aggregator: Rule | None,
-    share: Fraction = 0.2,
+    share: Fraction,
     evaluations: Count = 20,
     delta: Positive = 10.0,
     loss: LossLie = HONEST,
@@ -260,7 +256,7 @@ def opt_ipm(
 @checked
 def opt_alie(
     aggregator: Rule | None,
-    share: Fraction = 0.2,
+    share: Fraction,
     evaluations: Count = 20,
     delta: Positive = 10.0,
     loss: LossLie = HONEST,
