@@ -64,4 +64,4 @@ LossLie = Annotated[Any, "lie"]  # one of LIES
 
 def honest_or_all(attackers: jax.Array) -> jax.Array:
     """Who is honest; everybody, should nobody be."""
-    return ~attackers | attackers.all(0)
+    return ~attackers | attackers.all(0, keepdims=True)

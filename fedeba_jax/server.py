@@ -140,7 +140,7 @@ class Memory(NamedTuple):
 class Received(NamedTuple):
     """A memory that the round's updates went into: `descend` takes no other."""
 
-    memory: Memory
+    memory: Any
 
 
 def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
@@ -229,9 +229,17 @@ def robust(server: Server, rule: Rule | None) -> Server:
         draws = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i)))(cohort.id)
         total, memory = rule(deltas, jnp.argsort(draws), state.memory)
         cohort.findings["excluded"] = (~stack.finite_rows(deltas)).sum()
-        return state._replace(memory=memory), tree.scale(weights.sum(), total)
+        return state._replace(memory=Received(memory)), tree.scale(weights.sum(), total)
 
-    return server._replace(init=init, receive=receive)
+    def descend(state: ServerState, delta: Params) -> ServerState:
+        if not isinstance(state.memory, Received):
+            raise ValueError(
+                f"aggregator={rule.name} stands for a weighted sum of the clients' updates, and this algorithm's step "
+                "is none; choose aggregator=weighted_sum"
+            )
+        return server.descend(state._replace(memory=state.memory.memory), delta)
+
+    return server._replace(init=init, receive=receive, descend=descend)
 
 
 @checked

@@ -43,7 +43,7 @@ WHY = {
 CLASHES = {
     ("varp", "a robust rule"): "FedVARP remembers the update of each client, which a robust rule does not tell apart; "
     "give --server=sgd(1.0)",
-    ("client", "a robust rule"): "noise hides a client in a weighted sum, whose largest weight is known; give one of "
+    ("a robust rule", "client"): "noise hides a client in a weighted sum, whose largest weight is known; give one of "
     "the two",
     ("varp", "client"): "FedVARP uses old updates again, which the round's noise does not hide; give --server=sgd(1.0)",
     ("solve", "client"): "a solved temperature depends on all losses, so weights have no bound fixed beforehand; "
@@ -81,19 +81,18 @@ def check(algorithm: str, values: dict[str, Any], task: Task) -> None:
             raise ValueError(f"{written(option, task)} with --algorithm={algorithm} is not possible: {WHY[option]}")
     for pair, reason in CLASHES.items():
         if set(pair) <= set(options):
-            first, second = (written(option, task) for option in pair)
-            raise ValueError(f"{first} with {second} is not possible: {reason}")
+            raise ValueError(f"{pair[0]} with {written(pair[1], task)} is not possible: {reason}")
     _check_privacy(algorithm, values, task)
 
 
-FLAG = {"varp": "server", "a robust rule": "aggregator", "solve": ""}
-"""The flag by which an option is given, if it is not a mode of privacy; "" for a hyper-parameter."""
+FLAG = {"varp": "server", "a robust rule": "aggregator"}
+"""The flag by which an option is given, if it is not a mode of privacy."""
 
 
 def written(option: str, task: Task) -> str:
     """The option as the command line has it."""
     flag = FLAG.get(option, "privacy")
-    return f"--{flag}={getattr(task, flag)}" if flag else option
+    return f"--{flag}={getattr(task, flag)}"
 
 
 def _check_privacy(algorithm: str, values: dict[str, Any], task: Task) -> None:
