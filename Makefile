@@ -4,7 +4,7 @@ VENV   ?= .venv
 RUN     = $(VENV)/bin/python
 OUT    ?= runs/demo
 
-.PHONY: help demo test test-slow lint docs data results compare options bench bench-envs bench-check bench-record clean
+.PHONY: help demo test test-slow lint docs data results compare robustness options bench bench-envs bench-check bench-record clean
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -46,6 +46,9 @@ results: $(VENV)/.stamp-plot  ## the README's results on FashionMNIST (half an h
 
 compare: $(VENV)/.stamp-plot  ## every method at its defaults on embedded images: one table (a quarter of an hour)
 	$(RUN) -m experiments.compare
+
+robustness: $(VENV)/.stamp-plot  ## methods under attack on embedded images: worst case as table and heat map (half an hour)
+	$(RUN) -m experiments.robustness
 
 OPTIONS = servers noisy_labels privacy privacy_paper annealing
 options: $(VENV)/.stamp-plot $(VENV)/.stamp-privacy  ## momentum, FedVARP, label noise, privacy, annealing: a table each (half an hour)

@@ -4,7 +4,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import sweep, train
+from experiments import robustness, sweep, train
 from experiments.command import cli
 from tests.support.runs import ROOT
 
@@ -20,7 +20,9 @@ def test_presets_are_sound(preset):
     cli.check_flagfiles([f"--flagfile={preset}"])
     with flagsaver.flagsaver():
         flags.FLAGS(["binary", f"--flagfile={preset}"])
-        if "experiments.sweep" in text:
+        if "experiments.robustness" in text:
+            assert len(robustness.runs()) > 1
+        elif "experiments.sweep" in text:
             assert len(sweep.runs()) > 1
         else:
             assert train.runs()
