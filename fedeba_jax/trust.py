@@ -15,6 +15,7 @@ from fedeba_jax.aggregation import weiszfeld
 from fedeba_jax.types import Params, Scalar
 
 STEPS, SMOOTHING = 8, 1e-6  # of the geometric median
+KEPT = 0.9  # of the mean of a client's cosines, in a round
 CONSISTENT = 1.4826  # times the median absolute deviation is the standard deviation of normal numbers
 
 
@@ -85,3 +86,16 @@ def prior(trust: jax.Array, counts: jax.Array) -> jax.Array:
 def cap(q: jax.Array, weight_cap: Scalar) -> jax.Array:
     """The largest weight, max(kappa / n, 1 / number of those with q_i > 0): so many must be able to share 1."""
     return jnp.maximum(weight_cap / q.shape[0], 1 / jnp.maximum((q > 0).sum(), 1))
+
+
+def remember(cosines: jax.Array, counts: jax.Array, known: jax.Array, mean: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """T <- 0.9 T + 0.1 cos of those who count, cos itself the first time; and whose T there is.
+
+    Args:
+      cosines: of this round, [n].
+      counts: [n] of bool.
+      known: whose T there is, [n] of bool.
+      mean: T, [n].
+    """
+    new = jnp.where(known, KEPT * mean + (1 - KEPT) * cosines, cosines)
+    return known | counts, jnp.where(counts, new, mean)

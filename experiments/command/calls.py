@@ -45,7 +45,7 @@ def parse(table: Table, written: str, place: str) -> Call:
     given: dict[str, Any] = {}
     for position, item in enumerate(items):
         key, equals, value = (part.strip() for part in item.partition("="))
-        if not equals:
+        if not equals or "(" in key:  # by place; an = may be in a call
             positional = list(known)[position : position + 1]
             key, value = (positional or [""])[0], item
         if key not in known or key in given:

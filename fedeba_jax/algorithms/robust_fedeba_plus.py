@@ -21,14 +21,13 @@ from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.privacy import Cap, Clip
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.trust import Directions, cap, clip_losses, directions, finite_only
+from fedeba_jax.trust import Directions, cap, clip_losses, directions, finite_only, remember
 from fedeba_jax.trust import prior as trust_prior
 from fedeba_jax.types import Algorithm, Info, Params, Sizes
 from fedeba_jax.weights import by_examples, capped, entropy_based, fairness_angle, is_open
 
 Trust = Literal["relu", "sign", "history", "off"]
 Level = Literal["full", "loss_only"]
-KEPT = 0.9  # of a client's history, in a round
 
 
 class Memory(NamedTuple):
@@ -133,11 +132,7 @@ def robust_fedeba_plus(
         own = judged_directions(cohort, reply.delta)
         counts = own.finite & jnp.isfinite(reply.loss)
         if trust == "history":
-            known, mean = past
-            past = (
-                counts | known,
-                jnp.where(counts, jnp.where(known, KEPT * mean + (1 - KEPT) * own.cosines, own.cosines), mean),
-            )
+            past = remember(own.cosines, counts, *past)
         trusted = trust_of(own.cosines, past)
         p = weights(cohort, reply.loss, trusted, counts)
         state, delta = server.receive(state, own.vectors, p, cohort, aligned)
@@ -147,16 +142,3 @@ def robust_fedeba_plus(
         return server.descend(state, delta), Memory(unfair, tree.set_rows(memory.history, cohort.id, past)), info
 
     return remembering(server, start, update)
-
-
-def remember(cosines: jax.Array, counts: jax.Array, known: jax.Array, mean: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """T <- 0.9 T + 0.1 cos of those who count, cos itself the first time; and whose T there is.
-
-    Args:
-      cosines: of this round, [n].
-      counts: [n] of bool.
-      known: whose T there is, [n] of bool.
-      mean: T, [n].
-    """
-    new = jnp.where(known, KEPT * mean + (1 - KEPT) * cosines, cosines)
-    return known | counts, jnp.where(counts, new, mean)

@@ -40,7 +40,14 @@ def test_every_method_meets_every_attack_and_none():
 
 def row(algorithm, attack, round_, mean, *, tau=1.0, seed=0, **more):
     settings = {"attack": attack, "aggregator": "weighted_sum"}
-    common = {"algorithm": algorithm, "hparams": {"tau": tau}, "settings": settings, "seed": seed, "round": round_}
+    common = {
+        "run": algorithm,
+        "algorithm": algorithm,
+        "hparams": {"tau": tau},
+        "settings": settings,
+        "seed": seed,
+        "round": round_,
+    }
     metrics = {"mean": mean, "variance": 4.0, "worst5": 1.0}
     return {**common, "split": "test", "model": "global", "status": "ok", **metrics, **more}
 

@@ -169,8 +169,8 @@ def test_attackers_that_are_drawn_are_that_share_of_each_cohort_in_whatever_orde
 # In a round.
 
 
-def one_round(attack):
-    problem, key = tiny(6), jax.random.key(3)
+def one_round(problem, attack):
+    key = jax.random.key(3)
     algorithm = problem.algorithm("fedeba", tau=0.5)
     return fedeba_jax.run_round(
         algorithm, problem.federation, problem.start(algorithm, key), key, jnp.asarray(0),
@@ -179,8 +179,9 @@ def one_round(attack):
 
 
 def test_nobody_attacks_at_share_zero_and_one_program_serves_all_shares(x64):
-    without, _ = jax.jit(lambda: one_round(None))()
-    run = jax.jit(lambda share: one_round(made("sign_flipping", share=share, loss=lies.max_plus())))
+    problem = tiny(6)
+    without, _ = jax.jit(lambda: one_round(problem, None))()
+    run = jax.jit(lambda share: one_round(problem, made("sign_flipping", share=share, loss=lies.max_plus())))
     state, info = run(0.0)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), state, without)
     assert info["attacker_weight"] == 0
