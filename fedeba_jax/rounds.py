@@ -117,7 +117,7 @@ def run_round(
     server_state, cohort_state, info = algorithm.update(state.server, cohort)
     finite = is_finite(algorithm, State(server_state, cohort_state))  # other clients are as they were
     state = State(server_state, tree.set_rows(state.clients, ids, cohort_state))
-    return state, {**info, **cohort.traffic, **cohort.findings, "cohort": sampled, "finite": finite}
+    return state, {**cohort.findings, **info, **cohort.traffic, "cohort": sampled, "finite": finite}
 
 
 def _check_sizes(sizes: Sizes, federation: Federation) -> None:

@@ -88,7 +88,6 @@ def robust_fedeba_plus(
         most = cap(q, weight_cap)
         if losses is None:
             return capped(q, jnp.log(q), most)
-        counts = counts & jnp.isfinite(losses)
         return entropy_based(clip_losses(losses, loss_clip, counts), tau, q, most)
 
     def guarded_sum(cohort: Cohort, vectors: Params, losses: jax.Array | None, past: Any) -> Params:
