@@ -4,7 +4,7 @@ VENV   ?= .venv
 RUN     = $(VENV)/bin/python
 OUT    ?= runs/demo
 
-.PHONY: help demo test test-slow lint docs data results reproduce-small compare theory options bench bench-envs bench-check
+.PHONY: help demo test test-slow lint docs data results reproduce-small compare theory robustness options bench bench-envs bench-check
 .PHONY: bench-record clean
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -55,6 +55,9 @@ compare: $(VENV)/.stamp-plot  ## every method at its defaults on embedded images
 
 theory: $(VENV)/.stamp-plot  ## the paper's theorems on thousands of small federations: tables and pictures (a minute)
 	$(RUN) -m experiments.theory
+
+robustness: $(VENV)/.stamp-plot  ## methods under attack on embedded images: worst case as table and heat map (half an hour)
+	$(RUN) -m experiments.robustness
 
 OPTIONS = servers noisy_labels privacy privacy_paper annealing
 options: $(VENV)/.stamp-plot $(VENV)/.stamp-privacy  ## momentum, FedVARP, label noise, privacy, annealing: a table each (half an hour)

@@ -1,6 +1,9 @@
 """Fair federated learning as whole-round XLA programs: FedEBA+ and what it is compared with."""
 
+from fedeba_jax import aggregation as aggregation
+from fedeba_jax import attacks as attacks
 from fedeba_jax import client_map as client_map
+from fedeba_jax import lies as lies
 from fedeba_jax import metrics as metrics
 from fedeba_jax import privacy as privacy
 from fedeba_jax import sampling as sampling
@@ -29,6 +32,7 @@ from fedeba_jax.algorithms.prac_fedeba_plus import prac_fedeba_plus as prac_fede
 from fedeba_jax.algorithms.propfair import propfair as propfair
 from fedeba_jax.algorithms.qffl import qffl as qffl
 from fedeba_jax.algorithms.rank_core_fed import rank_core_fed as rank_core_fed
+from fedeba_jax.algorithms.robust_fedeba_plus import robust_fedeba_plus as robust_fedeba_plus
 from fedeba_jax.algorithms.term import term as term
 from fedeba_jax.data.custom import federation_from as federation_from
 from fedeba_jax.data.federation import federate as federate
@@ -45,6 +49,7 @@ from fedeba_jax.rounds import start as start
 from fedeba_jax.rounds import sweep as sweep
 from fedeba_jax.schedules import scheduled as scheduled
 from fedeba_jax.server import descent as descent
+from fedeba_jax.server import robust as robust
 from fedeba_jax.server import variance_reduced as variance_reduced
 from fedeba_jax.types import Algorithm as Algorithm
 from fedeba_jax.types import Federation as Federation

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import ownership, tree
+from fedeba_jax.attacks import Attackers
 from fedeba_jax.client_map import everywhere, gram, map_sum, weighted_sum
 from fedeba_jax.ownership import Seats
 from fedeba_jax.traffic import Gate, Traffic
@@ -21,7 +22,7 @@ from fedeba_jax.types import ByClient, ByPlace, Client, ClientMap, Divided, Fede
 class Judged(NamedTuple):
     """What a server makes of the numbers that it was told, before it asks for more (`Cohort.ask_then_sum`)."""
 
-    weights: jax.Array  # [n]
+    weights: Any  # [n]; None where what is asked for is combined otherwise
     when: jax.Array  # whether it asks for more
     findings: Any = ()  # what else it found out
 
@@ -42,6 +43,7 @@ class Cohort:
         num_clients: int,
         model_size: int,
         sampled: jax.Array | None = None,  # [n] of bool; None: all
+        attackers: Attackers | None = None,  # None: everybody is honest
     ) -> None:
         self.id, self.key, self.state, self.round = seats.id, key, state, round
         self.sampled = jnp.ones(self.id.shape, bool) if sampled is None else sampled
@@ -52,6 +54,8 @@ class Cohort:
         self._federation = federation.parts if isinstance(federation, Divided) else federation
         self._map = client_map
         self._traffic = Traffic(model_size)
+        self._attackers = attackers
+        self.findings: Info = {}  # what the server noted, beside the algorithm's own diagnostics
 
     @property
     def size(self) -> int:
@@ -99,6 +103,22 @@ class Cohort:
         exchange = functools.partial(self._sum, compute, weights)
         return self._gated(exchange, (broadcast, context), when, replies=1, alongside=alongside)
 
+    def ask_combined(
+        self,
+        compute: Callable[..., Any],
+        combine: Callable[[Any], Any],
+        *broadcast: Any,
+        when: Gate = True,
+        alongside: bool = False,
+        **context: Any,
+    ) -> Any:
+        """combine(replies [n, ...]), one vector; `when` and `alongside` as in `ask` and `ask_sum`."""
+
+        def exchange(sent: Any) -> Any:
+            return combine(self._replies(compute, sent))
+
+        return self._gated(exchange, (broadcast, context), when, replies=1, alongside=alongside)
+
     def ask_then_sum(
         self,
         number: Callable[..., Any],
@@ -106,6 +126,7 @@ class Cohort:
         judge: Callable[[jax.Array], Judged],
         *broadcast: Any,
         likely: Gate,
+        combine: Callable[[Any, jax.Array], Any] | None = None,
     ) -> tuple[jax.Array, Judged, Any]:
         """`ask` for numbers, then, where these call for it, `ask_sum` for vectors weighted by them.
 
@@ -118,22 +139,33 @@ class Cohort:
           judge: all numbers [n] -> weights [n], and whether the vectors are asked for.
           *broadcast: what is sent down.
           likely: a guess of the latter; False if `number` is cheaper than a pass or not that of `both`.
+          combine: (vectors [n, ...], all numbers) -> one vector; None: their sum, weighted as was judged.
 
         Returns:
           The numbers, what was judged of them, and the weighted sum (zeros if it was not asked for).
         """
 
+        def vector(*args: Any) -> Any:
+            return both(*args)[1]
+
+        def combined(vectors: Any, numbers: jax.Array, judged: Judged) -> Any:
+            return self.sum(vectors, judged.weights) if combine is None else combine(vectors, numbers)
+
         def together(sent: Any) -> tuple[jax.Array, Judged, Any]:
             numbers, vectors = self._replies(both, sent)
             judged = judge(numbers)
-            total = _if(judged.when, lambda vectors: self.sum(vectors, judged.weights), vectors)
-            return numbers, judged, total
+            return numbers, judged, _if(judged.when, lambda vectors: combined(vectors, numbers, judged), vectors)
 
         def apart(sent: Any) -> tuple[jax.Array, Judged, Any]:
             numbers = self._replies(number, sent)
             judged = judge(numbers)
-            vector = functools.partial(self._sum, lambda *args: both(*args)[1], judged.weights)
-            return numbers, judged, _if(judged.when, vector, sent)
+
+            def then(sent: Any) -> Any:
+                if combine is None:
+                    return self._sum(vector, judged.weights, sent)
+                return combine(self._replies(vector, sent), numbers)
+
+            return numbers, judged, _if(judged.when, then, sent)
 
         sent: Any = (broadcast, {})
         one_pass = likely if isinstance(likely, bool) else _if_batched_true(likely)
@@ -177,6 +209,11 @@ class Cohort:
         rows, found = ownership.at_places(self._map, one, (kept.rows, replies), self.size, *args)
         return ByPlace(rows), found
 
+    def weigh(self, weights: jax.Array) -> None:
+        """Note what the clients weigh in the server's step: under attack, the attackers' share of it is a finding."""
+        if self._attackers is not None:
+            self.findings["attacker_weight"] = self._attackers.weight(weights)
+
     def at_server(self, compute: Callable[..., Any], *args: Any) -> Any:
         """`compute(*args)` on small arrays, not divided among the devices that share the clients: a loop over weights.
 
@@ -204,9 +241,19 @@ class Cohort:
         return reply
 
     def _replies(self, compute: Callable[..., Any], sent: Any) -> Any:
-        return self._map(_reply(compute), in_axes=(0, None, None, None))(self._rows, self.round, self._federation, sent)
+        if self._attackers is None:
+            return self._ask_each(_reply(compute), self._rows, sent)
+        broadcast, _ = sent
+        poisoned = _poisoned_reply(compute, self._attackers.attack.poison)
+        replies = self._ask_each(poisoned, (self._rows, self._attackers.mask), sent)
+        return self._attackers.forged(replies, broadcast[0] if broadcast else None)
+
+    def _ask_each(self, reply: Callable[..., Any], rows: Any, sent: Any) -> Any:
+        return self._map(reply, in_axes=(0, None, None, None))(rows, self.round, self._federation, sent)
 
     def _sum(self, compute: Callable[..., Any], weights: jax.Array, sent: Any) -> Any:
+        if self._attackers is not None:  # who knows what others send needs all of it at once
+            return self.sum(self._replies(compute, sent), weights)
         return map_sum(self._map, _reply(compute), weights, self._rows, self.round, self._federation, sent)
 
 
@@ -219,6 +266,18 @@ def _reply(compute: Callable[..., Any]) -> Callable[..., Any]:
         data = LocalData(federation.x, federation.y, federation.rows[place], federation.num_examples[place])
         broadcast, context = sent
         return compute(Client(id_, key, data, state, round_), *broadcast, **context)
+
+    return function
+
+
+def _poisoned_reply(compute: Callable[..., Any], poison: Callable[[jax.Array], jax.Array] | None) -> Callable[..., Any]:
+    """The same of a row with whether the client attacks: attackers have other labels, if the attack says so."""
+
+    def function(row: Any, round_: jax.Array, federation: Federation, sent: Any) -> Any:
+        own, attacks = row
+        if poison is not None:
+            federation = federation._replace(y=jnp.where(attacks, poison(federation.y), federation.y))
+        return _reply(compute)(own, round_, federation, sent)
 
     return function
 

@@ -63,7 +63,7 @@ class Range(NamedTuple):
         return f"{self.low:g}..{self.high:g}{':log' * self.log}"
 
 
-COLLABORATORS = ("local", "server", "model", "rounds", "data_dir")
+COLLABORATORS = ("local", "server", "model", "rounds", "data_dir", "num_classes", "aggregator")
 """Parameters that are not the user's: values that the program passes to a factory."""
 
 
@@ -77,7 +77,7 @@ class Hyperparameter(NamedTuple):
     optional: bool  # whether None is a value
     bounds: Bounds | None = None
     choices: tuple[Any, ...] = ()
-    rule: str | None = None  # the kind of rules (`weights.RULES`) that may stand for the number
+    rule: str | None = None  # the kind of rules that may stand for the number (`weights.RULES`), or that it is one of
 
     @property
     def required(self) -> bool:

@@ -1,5 +1,6 @@
 """Rounds, runs and sweeps of runs, each a pure function that compiles to one program."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 
 from fedeba_jax import client_map as client_maps
 from fedeba_jax import ownership, tree
+from fedeba_jax.attacks import Attack, Attackers
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.evaluate import all_finite, score
 from fedeba_jax.hyperparameters import is_whole
@@ -102,6 +104,7 @@ def run_round(
     sizes: Sizes,
     client_map: ClientMap,
     sample: Sampler = uniform,
+    attack: Attack | None = None,
 ) -> tuple[State, Info]:
     """One round: sample a cohort, let the algorithm update, write the cohort's state back.
 
@@ -110,7 +113,8 @@ def run_round(
     """
     _check_sizes(sizes, federation)
     held = ownership.padded(client_map, state)
-    held, info = _round(algorithm, federation, held, key, round_, sizes=sizes, client_map=client_map, sample=sample)
+    common: Any = {"sizes": sizes, "client_map": client_map, "sample": sample, "attack": attack}
+    held, info = _round(algorithm, federation, held, key, round_, **common)
     return ownership.cropped(held, state), info
 
 
@@ -124,6 +128,7 @@ def _round(
     sizes: Sizes,
     client_map: ClientMap,
     sample: Sampler,
+    attack: Attack | None,
 ) -> tuple[State, Info]:
     """A round of a padded state."""
     devices = ownership.owners(client_map, state)
@@ -136,6 +141,10 @@ def _round(
         return sampled, seats, jax.vmap(jax.random.fold_in, in_axes=(None, 0))(clients, seats.id), server
 
     sampled, seats, client_keys, server = client_maps.everywhere(client_map, draw)(key, round_)
+    attackers = None
+    if attack is not None:
+        draw_attackers = client_maps.everywhere(client_map, functools.partial(attack.draw, sizes=sizes))
+        attackers = Attackers(attack, seats.id, *draw_attackers(jnp.asarray(attack.share), key, round_, seats.id))
     cohort = Cohort(
         seats=seats,
         key=server,
@@ -147,11 +156,12 @@ def _round(
         num_clients=sizes.num_clients,
         model_size=sizes.model_size,
         sampled=jnp.isin(seats.id, sampled) if algorithm.everyone else None,
+        attackers=attackers,
     )
     server_state, cohort_state, info = algorithm.update(state.server, cohort)
     finite = is_finite(algorithm, State(server_state, cohort_state))  # other clients are as they were
     state = State(server_state, ownership.set_rows(client_map, seats, state.clients, cohort_state))
-    return state, {**info, **cohort.traffic, "cohort": sampled, "finite": finite}
+    return state, {**cohort.findings, **info, **cohort.traffic, "cohort": sampled, "finite": finite}
 
 
 def _check_sizes(sizes: Sizes, federation: Federation | Divided) -> None:
@@ -192,13 +202,16 @@ def run_rounds(
     sizes: Sizes,
     client_map: ClientMap,
     sample: Sampler = uniform,
+    attack: Attack | None = None,
 ) -> tuple[State, Info]:
     """The next rounds as one scan; info is stacked [rounds, ...]."""
 
     _check_sizes(sizes, federation)
 
+    common: Any = {"sizes": sizes, "client_map": client_map, "sample": sample, "attack": attack}
+
     def body(state: State, round_: jax.Array) -> tuple[State, Info]:
-        return _round(algorithm, federation, state, key, round_, sizes=sizes, client_map=client_map, sample=sample)
+        return _round(algorithm, federation, state, key, round_, **common)
 
     held, info = jax.lax.scan(body, ownership.padded(client_map, state), first_round + jnp.arange(rounds))
     return ownership.cropped(held, state), info
@@ -217,6 +230,7 @@ def simulate(
     apply: Apply,
     client_map: ClientMap = client_maps.mapped,
     sample: Sampler = uniform,
+    attack: Attack | None = None,
     init_key: Key | None = None,
     state_dtype: Any = None,
     state: State | None = None,
@@ -239,6 +253,7 @@ def simulate(
       apply: the model's logits.
       client_map: how the client axis runs.
       sample: who takes part in a round.
+      attack: who lies, and how (`fedeba_jax.attacks`); None: nobody.
       init_key: randomness of x_0; derived from `key` if None.
       state_dtype: as in `start`.
       state: what an earlier part of the run returned; None starts a new one.
@@ -266,6 +281,7 @@ def simulate(
             sizes=sizes,
             client_map=client_map,
             sample=sample,
+            attack=attack,
         )
         return state, (info, score(algorithm, state, test, apply=apply, client_map=client_map))
 

@@ -1,7 +1,8 @@
 """How a round's updates become the next model: any optax optimizer, with or without FedVARP's memory.
 
 An algorithm hands the server the cohort's updates as they came with the weights it chose (`receive`), and descends
-along what they come to (`descend`). A mode of privacy wraps a server (`fedeba_jax.privacy`).
+along what they come to (`descend`). A mode of privacy wraps a server (`fedeba_jax.privacy`), and so does a robust rule
+(`robust`).
 """
 
 import functools
@@ -13,13 +14,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedeba_jax import tree
+from fedeba_jax import stack, tree
+from fedeba_jax.aggregation import Rule
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.hyperparameters import Fraction, Positive, check, check_values, checked
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.types import ByClient, Params, Scalar, Sizes
 
 Form = Literal["ema", "heavy_ball"]
+ORDER = 2**30
+"""Folded into the server's key for the order in which a robust rule takes the updates."""
 
 
 class ServerState(NamedTuple):
@@ -116,6 +120,7 @@ def descent(optimizer: optax.GradientTransformation) -> Server:
         most: Scalar | None = None,
     ) -> tuple[ServerState, Params]:
         del local, most
+        cohort.weigh(weights)
         return state, cohort.sum(deltas, weights)
 
     def descend(state: ServerState, delta: Params) -> ServerState:
@@ -135,7 +140,7 @@ class Memory(NamedTuple):
 class Received(NamedTuple):
     """A memory that the round's updates went into: `descend` takes no other."""
 
-    memory: Memory
+    memory: Any
 
 
 def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
@@ -166,6 +171,7 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
         most: Scalar | None = None,
     ) -> tuple[ServerState, Params]:
         del most
+        cohort.weigh(weights)
         last, mean = state.memory
         rate = local.rate(cohort.round)  # eta_L
         old = cohort.rows(last)
@@ -186,6 +192,52 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
         return plain.descend(state._replace(memory=state.memory.memory), delta)
 
     return Server(init, receive, descend)
+
+
+def robust(server: Server, rule: Rule | None) -> Server:
+    """The server with a robust rule in place of the weighted sum: R(Delta_1, ..., Delta_n) sum_i a_i.
+
+    Of a method's weights a_i only their sum is left, which is 1 for most: who withstands lies about losses cannot let
+    losses weigh. How many updates were not finite is the finding `excluded`. With None, the server as it is.
+    """
+    if rule is None:
+        return server
+
+    def init(params: Params, sizes: Sizes) -> ServerState:
+        state = server.init(params, sizes)
+        if jax.tree.leaves(state.memory):
+            raise ValueError(
+                "server=varp remembers the update of each client, which a robust rule does not tell apart; choose "
+                "another server, as sgd(1.0)"
+            )
+        return state._replace(memory=rule.init(params))
+
+    def receive(
+        state: ServerState,
+        deltas: Params,
+        weights: jax.Array,
+        cohort: Cohort,
+        local: LocalTraining,
+        most: Scalar | None = None,
+    ) -> tuple[ServerState, Params]:
+        del most
+        if local.limits is not None:
+            raise ValueError("privacy=client hides a client in a weighted sum, not in a robust rule; give one of them")
+        key = jax.random.fold_in(cohort.key, ORDER)
+        draws = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i)))(cohort.id)
+        total, memory = rule(deltas, jnp.argsort(draws), state.memory)
+        cohort.findings["excluded"] = (~stack.finite_rows(deltas)).sum()
+        return state._replace(memory=Received(memory)), tree.scale(weights.sum(), total)
+
+    def descend(state: ServerState, delta: Params) -> ServerState:
+        if not isinstance(state.memory, Received):
+            raise ValueError(
+                f"aggregator={rule.name} stands for a weighted sum of the clients' updates, and this algorithm's step "
+                "is none; choose aggregator=weighted_sum"
+            )
+        return server.descend(state._replace(memory=state.memory.memory), delta)
+
+    return server._replace(init=init, receive=receive, descend=descend)
 
 
 @checked

@@ -14,9 +14,9 @@ from fedeba_jax.hyperparameters import hyperparameters
 ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = [
     ["examples", "files", "types"],
-    ["hyperparameters", "tree", "weights", "solvers", "schedules", "augment"],
+    ["hyperparameters", "tree", "stack", "weights", "solvers", "schedules", "augment", "aggregation", "lies", "trust"],
     ["objectives", "gradients", "batching", "privacy", "local"],
-    ["client_map", "ownership", "traffic", "cohort", "server", "method", "algorithm"],
+    ["client_map", "ownership", "traffic", "attacks", "cohort", "server", "method", "algorithm"],
     ["algorithms", "evaluate", "metrics", "sampling", "checkpoint"],
     ["rounds"],
 ]

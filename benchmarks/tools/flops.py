@@ -45,6 +45,7 @@ PROGRAM = {
     "fedeba": Passes(losses=1),
     "fedeba_plus": Passes(steps=1, losses=2, gradients=1),  # one step: the closed gate's
     "prac_fedeba_plus": Passes(losses=2),
+    "robust_fedeba_plus": Passes(steps=1, losses=2, gradients=1, products=3 * 10),  # products of 10 clients' vectors
     "fedavg_align": Passes(steps=1, losses=1, gradients=1),
     "afl": Passes(losses=1),
     "term": Passes(losses=1),
@@ -67,6 +68,7 @@ The suite checks every entry, up to a few percent for averaging and solvers.
 NEEDED = {
     "fedeba_plus": Passes(losses=1, gradients=1),
     "fedavg_align": Passes(gradients=1),
+    "robust_fedeba_plus": Passes(losses=1, gradients=1, products=2 * 10),
 }
 """What the method needs where its program does more: F_i(x_t) comes with the full gradient, and of the two sides of
 the gate one is taken. Shares of the limit rest on this."""

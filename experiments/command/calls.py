@@ -6,9 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.command.values import Call, Traced, shown, text
+from fedeba_jax.aggregation import FIRSTS
 from fedeba_jax.hyperparameters import Hyperparameter, caveat, hyperparameters, is_valid
+from fedeba_jax.lies import LIES
 
 Table = Mapping[str, Callable[..., Any]]
+NESTED: dict[str, Table] = {"lie": LIES, "first": FIRSTS}
+"""Parameters that are calls themselves, by the kind of rule that their annotation names."""
 _OPEN, _CLOSE = "([{", ")]}"
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -41,7 +45,7 @@ def parse(table: Table, written: str, place: str) -> Call:
     given: dict[str, Any] = {}
     for position, item in enumerate(items):
         key, equals, value = (part.strip() for part in item.partition("="))
-        if not equals:
+        if not equals or "(" in key:  # by place; an = may be in a call
             positional = list(known)[position : position + 1]
             key, value = (positional or [""])[0], item
         if key not in known or key in given:
@@ -57,6 +61,8 @@ def read(h: Hyperparameter, written: str, *, place: str, owner: str) -> Any:
     """The value of a parameter from its text, checked against its kind, bounds and choices."""
     if h.optional and written.lower() == "none":
         return None
+    if h.rule in NESTED:
+        return parse(NESTED[h.rule], written, f"{place}: {h.name}")
     try:
         value = _of_kind(h.kind, written)
     except (ValueError, KeyError, SyntaxError, RecursionError, MemoryError):  # Python's errors on deep nesting
@@ -69,12 +75,15 @@ def read(h: Hyperparameter, written: str, *, place: str, owner: str) -> Any:
 
 def default(h: Hyperparameter) -> Any:
     """The default of a parameter, as `read` would give it."""
+    if h.rule in NESTED:
+        return parse(NESTED[h.rule], str(h.default), h.name)
     return Traced(h.default) if h.traced and isinstance(h.default, int | float) else h.default
 
 
 def describe_one(h: Hyperparameter) -> str:
     """A parameter with its default and its valid values."""
-    valid = " | ".join(map(str, h.choices)) if h.choices else str(h.bounds) if h.bounds else _kind(h.kind)
+    named = h.choices or NESTED.get(h.rule or "", ())
+    valid = " | ".join(map(str, named)) if named else str(h.bounds) if h.bounds else _kind(h.kind)
     given = "" if h.default is inspect.Parameter.empty else f"={text(h.default)}"
     return f"{h.name}{given} ({valid}{' or none' if h.optional else ''})"
 

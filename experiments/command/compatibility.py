@@ -23,6 +23,8 @@ _DECLARED = {name: declared(factory) for name, factory in ALGORITHMS.items()}
 TABLE: dict[str, frozenset[str]] = {
     "an optimizer": EVERY,
     "varp": frozenset(name for name, method in _DECLARED.items() if method.weighted_sum),
+    "a robust rule": frozenset(name for name, method in _DECLARED.items() if method.weighted_sum),
+    "an attack": EVERY,
     "lsr": EVERY,
     "label_noise": EVERY,
     **{mode: frozenset(name for name, method in _DECLARED.items() if mode in method.privacy) for mode in REASONS},
@@ -32,12 +34,17 @@ TABLE: dict[str, frozenset[str]] = {
 """Option -> the algorithms that take it."""
 
 WHY = {
+    "a robust rule": "its server step is not a weighted sum of the clients' updates; give --aggregator=weighted_sum",
     "varp": "its server step is not a weighted sum of the clients' updates; choose another --server",
     **{mode: f"{reason}; choose another --privacy, or none" for mode, reason in REASONS.items()},
 }
 """Why the others do not."""
 
 CLASHES = {
+    ("varp", "a robust rule"): "FedVARP remembers the update of each client, which a robust rule does not tell apart; "
+    "give --server=sgd(1.0)",
+    ("a robust rule", "client"): "noise hides a client in a weighted sum, whose largest weight is known; give one of "
+    "the two",
     ("varp", "client"): "FedVARP uses old updates again, which the round's noise does not hide; give --server=sgd(1.0)",
     ("solve", "client"): "a solved temperature depends on all losses, so weights have no bound fixed beforehand; "
     "give tau a number",
@@ -58,7 +65,12 @@ def chosen(values: dict[str, Any], task: Task) -> list[str]:
     rules = {name for table in RULES.values() for name in table}
     varying = [value.name for value in values.values() if isinstance(value, Call)]
     names += [name if name in rules else "a schedule" for name in varying]
-    return [name for name in names if name in TABLE] + ["label_noise"] * bool(task.label_noise)
+    others = {
+        "label_noise": task.label_noise,
+        "a robust rule": named["aggregator"] != "weighted_sum",
+        "an attack": named["attack"] != "none",
+    }
+    return [name for name in names if name in TABLE] + [name for name, is_chosen in others.items() if is_chosen]
 
 
 def check(algorithm: str, values: dict[str, Any], task: Task) -> None:
@@ -66,12 +78,21 @@ def check(algorithm: str, values: dict[str, Any], task: Task) -> None:
     options = chosen(values, task)
     for option in options:
         if algorithm not in TABLE[option]:
-            flag = f"server={task.server}" if option == "varp" else f"privacy={task.privacy}"
-            raise ValueError(f"--{flag} with --algorithm={algorithm} is not possible: {WHY[option]}")
+            raise ValueError(f"{written(option, task)} with --algorithm={algorithm} is not possible: {WHY[option]}")
     for pair, reason in CLASHES.items():
         if set(pair) <= set(options):
-            raise ValueError(f"{pair[0]} with --privacy={task.privacy} is not possible: {reason}")
+            raise ValueError(f"{pair[0]} with {written(pair[1], task)} is not possible: {reason}")
     _check_privacy(algorithm, values, task)
+
+
+FLAG = {"varp": "server", "a robust rule": "aggregator"}
+"""The flag by which an option is given, if it is not a mode of privacy."""
+
+
+def written(option: str, task: Task) -> str:
+    """The option as the command line has it."""
+    flag = FLAG.get(option, "privacy")
+    return f"--{flag}={getattr(task, flag)}"
 
 
 def _check_privacy(algorithm: str, values: dict[str, Any], task: Task) -> None:

@@ -12,6 +12,8 @@ from fedeba_jax.models import MODELS
 from fedeba_jax.schedules import SCHEDULES
 from fedeba_jax.weights import RULES
 
+BEFORE_RULES = {"before a robust rule (first=)": calls.NESTED["first"]}
+
 
 def everything() -> str:
     """Algorithms with their hyper-parameters and what they go with, tasks, options, models, data sets."""
@@ -30,6 +32,8 @@ def everything() -> str:
     lines += ["schedules of traced hyper-parameters", f"  {calls.describe_all(SCHEDULES).removeprefix('one of ')}"]
     for kind, rules in RULES.items():
         lines += [f"rules in place of a {kind}", f"  {calls.describe_all(rules).removeprefix('one of ')}"]
+    for kind, table in {"lies about losses (loss=, of an attack)": calls.NESTED["lie"], **BEFORE_RULES}.items():
+        lines += [kind, *(f"  {calls.describe(name, hyperparameters(make))}" for name, make in table.items())]
     lines += ["models (--model)", f"  {', '.join(MODELS)}", "data sets (--dataset)", f"  {', '.join(DATASETS)}"]
     lines += [f"  {calls.describe(name, hyperparameters(make))}" for name, make in SYNTHETIC.items()]
     lines.append("  your own: --data=FILE.npz, or --data=FOLDER with one npz file for each client")
@@ -50,4 +54,4 @@ def setting(task: Task) -> str:
 def goes_without(algorithm: str) -> str:
     """The options that an algorithm does not take."""
     refused = [option for option in compatibility.WHY if algorithm not in compatibility.TABLE[option]]
-    return ", ".join(f"--{'server' if option == 'varp' else 'privacy'}={option}" for option in refused)
+    return ", ".join(f"--{compatibility.FLAG.get(option, 'privacy')}={option}" for option in refused)

@@ -51,6 +51,10 @@ def settled(run: Run, dataset: Dataset) -> Run:
     model = fitting_model(dataset) if run.task.model == tasks.AUTO else run.task.model
     task = tasks.checked(dataclasses.replace(run.task, **dealt, model=model))
     _check_objective(task, dataset)
+    if task.attack.name == "label_flipping" and dataset.y_train.ndim > 1:
+        raise ValueError(
+            f"--attack={task.attack} with {task.dataset}: an example has not one label; give another attack"
+        )
     task = compatibility.everybody(run.algorithm, run.hparams, task)
     compatibility.check(run.algorithm, run.hparams, task)
     return run if task == run.task else dataclasses.replace(run, task=task)

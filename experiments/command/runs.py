@@ -12,6 +12,9 @@ from experiments.command.values import Static, Traced, plain, short, split
 from fedeba_jax.data.dealing import Dealing
 
 
+LATER = {"attack": "none", "aggregator": "weighted_sum"}  # fields of tasks that came later, and their defaults
+
+
 class Seeds(NamedTuple):
     """One seed per source of randomness: how data is split, where training starts, whom and what it samples."""
 
@@ -63,8 +66,12 @@ class Run:
 
     @functools.cached_property
     def id(self) -> str:
-        """Names everything that the result depends on: a run is the same in whichever sweep it stands."""
-        content = [self.task_name, self.record]
+        """Names everything that the result depends on: a run is the same in whichever sweep it stands.
+
+        Fields of tasks that came later count where they are not at their defaults: earlier runs keep their names.
+        """
+        settings = {name: value for name, value in self.settings.items() if LATER.get(name) != value}
+        content = [self.task_name, self.record | {"settings": settings}]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
     @functools.cached_property

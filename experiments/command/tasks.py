@@ -13,6 +13,8 @@ import jax
 
 from experiments.command import calls, datasets
 from experiments.command.values import Call, Traced, shown
+from fedeba_jax.aggregation import AGGREGATORS
+from fedeba_jax.attacks import ATTACKS
 from fedeba_jax.data.dealing import PARTITIONS, TEST_SPLITS
 from fedeba_jax.hyperparameters import INT32, Bounds, is_finite
 from fedeba_jax.models import MODELS
@@ -20,7 +22,13 @@ from fedeba_jax.objectives import OBJECTIVES
 from fedeba_jax.privacy import MODES
 from fedeba_jax.server import SERVERS
 
-OPTIONS: dict[str, calls.Table] = {"server": SERVERS, "objective": OBJECTIVES, "privacy": MODES}
+OPTIONS: dict[str, calls.Table] = {
+    "server": SERVERS,
+    "objective": OBJECTIVES,
+    "privacy": MODES,
+    "aggregator": AGGREGATORS,
+    "attack": ATTACKS,
+}
 """Fields that are calls, as sgd(1.0), and the functions that each may name."""
 
 
@@ -30,6 +38,7 @@ def _option(field: str, written: str) -> Call:
 
 SGD, CROSS_ENTROPY = _option("server", "sgd(1.0)"), _option("objective", "cross_entropy")
 NO_PRIVACY = _option("privacy", "none")
+WEIGHTED_SUM, NO_ATTACK = _option("aggregator", "weighted_sum"), _option("attack", "none")
 AUTO = "auto"
 FILE = Path(__file__).parents[1] / "configs" / "tasks.toml"
 
@@ -50,6 +59,8 @@ class Task:
     server: Annotated[Call, "how an update becomes the next model"] = SGD
     objective: Annotated[Call, "what clients minimise"] = CROSS_ENTROPY
     privacy: Annotated[Call, "what is clipped and noised, for examples or for clients"] = NO_PRIVACY
+    aggregator: Annotated[Call, "robust rule in place of the method's weighted sum"] = WEIGHTED_SUM
+    attack: Annotated[Call, "which clients lie, and how"] = NO_ATTACK
     partition: Annotated[str, "how training data is dealt; natural: to the clients that it came with"] = "shards"
     shards_per_client: Annotated[int, "label shards that each client gets (partition=shards)"] = 2
     dirichlet: Annotated[float, "concentration of label mixtures (partition=dirichlet) or sizes (quantity)"] = 0.1

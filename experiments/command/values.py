@@ -29,7 +29,8 @@ class Call:
 
     def make(self, **collaborators: Any) -> Any:
         """What the function makes of the arguments."""
-        return self.function(**collaborators, **self.arguments)
+        arguments = {name: value.make() if isinstance(value, Call) else value for name, value in self.arguments.items()}
+        return self.function(**collaborators, **arguments)
 
     def __str__(self) -> str:
         """The shortest text: what has no default by place, the rest by name if it is not the default."""
@@ -38,13 +39,18 @@ class Call:
         changed = [
             f"{name}={text(self.arguments[name])}"
             for name, h in known.items()
-            if not h.required and self.arguments[name] != h.default
+            if not h.required and _differs(self.arguments[name], h.default)
         ]
         given = ", ".join([*required, *changed])
         return f"{self.name}({given})" if given else self.name
 
 
 jax.tree_util.register_dataclass(Call, data_fields=["arguments"], meta_fields=["name", "function"])
+
+
+def _differs(value: Any, default: Any) -> bool:
+    """Whether a value is another than the default, which for calls is what they would make."""
+    return str(value) != str(default) if isinstance(value, Call) else value != default
 
 
 class Static(NamedTuple):

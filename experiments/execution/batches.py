@@ -63,7 +63,7 @@ class Group:
         def set_batch(batch_runs: int) -> None:
             chosen = maps.choose(how.client_map, how.run_map, batch_runs, accelerator_map(self.task.model))
             self.batch_runs = batch_runs
-            self.program = Program(first.parts[1], model, sizes, *chosen, first.state_dtype)
+            self.program = Program(first.parts[1], model, sizes, *chosen, first.state_dtype, dataset.num_classes)
 
         def memory_of(batch_runs: int) -> int:
             set_batch(batch_runs)

@@ -19,6 +19,7 @@ from experiments.command.values import Call, Hole, Static, join
 from experiments.execution import devices
 from fedeba_jax import client_map as maps
 from fedeba_jax import evaluate, ownership, tree
+from fedeba_jax.attacks import Attack
 from fedeba_jax.data.dealing import assemble
 from fedeba_jax.evaluate import Judgement, Scores
 from fedeba_jax.hyperparameters import collaborators, is_whole
@@ -64,6 +65,7 @@ class Program:
     client_map: str
     run_map: str
     state_dtype: str = "float32"
+    num_classes: int = 0
 
     @property
     def placement(self) -> Any:
@@ -123,6 +125,7 @@ class Program:
                 test=held_out,
                 apply=self.model.apply,
                 client_map=client_map,
+                attack=self.attack(run),
                 state=state,
                 first_round=first,
             )
@@ -169,6 +172,11 @@ class Program:
         """The algorithm of one run, its numbers possibly traced."""
         name, hparams, task = join(run.numbers, self.static)
         return make_algorithm(name, hparams, task, self.model)
+
+    def attack(self, run: Runs) -> Attack | None:
+        """Who lies in one run, and how; its numbers possibly traced."""
+        _, _, task = join(run.numbers, self.static)
+        return _make(task.attack, aggregator=task.aggregator.make(), num_classes=self.num_classes)
 
     def check_memory(self, runs: Runs) -> None:
         """An error if the states of these runs alone take more than there is, before anything is compiled."""
@@ -253,7 +261,7 @@ def make_algorithm(name: str, hparams: dict[str, Any], task: Task, model: Model)
         apply=model.apply,
     )
     privacy = task.privacy.make()
-    server = privacy.server(task.server.make())
+    server = privacy.server(fedeba_jax.robust(task.server.make(), task.aggregator.make()))
     make = functools.partial(fedeba_jax.ALGORITHMS[name], privacy.local(local), server)
     values = {key: value.make() if isinstance(value, Call) else value for key, value in hparams.items()}
     return fedeba_jax.scheduled(make, **values)

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from experiments.command.runs import Run
+from experiments.execution.judges import Judges
 from experiments.execution.program import Evaluation
 from experiments.privacy import statements
 from fedeba_jax import metrics
@@ -24,12 +25,15 @@ class Counters(NamedTuple):
     gate_open: np.ndarray  # -1: the algorithm has no gate
     diverged_round: np.ndarray  # 0: not
     diverged_clients: np.ndarray  # [R, n] who was sampled in that round
+    attacker_weight: Any = None  # sum over rounds; None without an attack, -1: not known
+    excluded: Any = None  # updates that were not finite and left out; as above
 
 
-def no_counts(runs: int, cohort_size: int) -> Counters:
+def no_counts(runs: int, cohort_size: int, *, attacked: bool = False) -> Counters:
     """Before the first round."""
     zero = np.zeros(runs, np.int64)
-    return Counters(zero, zero, zero, zero, zero, np.zeros((runs, cohort_size), np.int64))
+    under_attack = (np.zeros(runs), zero) if attacked else (None, None)
+    return Counters(zero, zero, zero, zero, zero, np.zeros((runs, cohort_size), np.int64), *under_attack)
 
 
 def add(counters: Counters, info: dict[str, np.ndarray], start: int, cohort_size: int) -> Counters:
@@ -43,6 +47,11 @@ def add(counters: Counters, info: dict[str, np.ndarray], start: int, cohort_size
     bad_now = (counters.diverged_round == 0) & bad.any(axis=1)
     sampled = info["cohort"][np.arange(len(place)), place]
     gates = counters.gate_open + total("gate") if "gate" in info else np.full(place.shape, -1)
+    under_attack: list[Any] = []
+    for name in ("attacker_weight", "excluded") if counters.excluded is not None else ():
+        before = getattr(counters, name)
+        known = info[name].sum(axis=1) if name in info else np.full(place.shape, -1)
+        under_attack.append((before + known if name in info else known).astype(before.dtype))
     return Counters(
         counters.bytes_down + cohort_size * total("bytes_down"),
         counters.bytes_up + cohort_size * total("bytes_up"),
@@ -50,6 +59,7 @@ def add(counters: Counters, info: dict[str, np.ndarray], start: int, cohort_size
         gates.astype(np.int64),
         np.where(bad_now, start + 1 + place, counters.diverged_round),
         np.where(bad_now[:, None], sampled, counters.diverged_clients),
+        *under_attack,
     )
 
 
@@ -76,6 +86,7 @@ def of_evaluation(
     over: bool,
     origin: int,
     flipped: Sequence[int] | None = None,
+    judges: Sequence[Judges | None] | None = None,
 ) -> list[dict[str, Any]]:
     """One row per run, split and model; the metrics of a run that diverged are null.
 
@@ -88,6 +99,7 @@ def of_evaluation(
       over: whether these are the last rows of the runs.
       origin: where the rows come from, as experiment.json numbers it.
       flipped: how many training labels of each run are wrong; None without label noise.
+      judges: by whose scores each run is judged; None: by everybody's.
     """
     rows = []
     for i, run in enumerate(runs):
@@ -112,16 +124,35 @@ def of_evaluation(
         if over and flipped:
             costs["flipped_labels"] = flipped[i]
         for split, model, score in measures:
-            count = getattr(tables, split).num_examples[i]
-            measured = metrics_of(score.accuracy[i], score.loss[i], count)
+            each = score.accuracy[i], score.loss[i], getattr(tables, split).num_examples[i]
+            measured, who = metrics_of(*each), judges[i] if judges else None
+            if who is not None:
+                costs["attacked"] = attacked(who, measured, each[0], counters, i, done)
+                measured = metrics_of(*(values[who.honest] for values in each))
             row = {**common, "split": split, "model": model, **measured, **costs}
             if diverged:
                 row |= dict.fromkeys(measured)
             elif over and split == "test":
-                own = {"client_accuracy": score.accuracy[i], "client_loss": score.loss[i], "client_examples": count}
-                row |= own
+                row |= dict(zip(("client_accuracy", "client_loss", "client_examples"), each, strict=True))
             rows.append(row)
     return rows
+
+
+def attacked(
+    who: Judges, everybody: dict[str, float], accuracy: Any, counters: Counters, run: int, done: int
+) -> dict[str, Any]:
+    """What a row of a run under attack says beside the metrics, which are of honest clients."""
+    weight, excluded = (float(known[run]) for known in (counters.attacker_weight, counters.excluded))
+    rounds = int(counters.diverged_round[run]) or done
+    finite = bool(np.isfinite(accuracy).all())
+    return {
+        "attackers": np.flatnonzero(~who.honest).tolist(),
+        "minority": np.flatnonzero(who.minority).tolist(),
+        "minority_accuracy": float(accuracy[who.minority].mean()) if finite and who.minority.any() else None,
+        "attacker_weight": weight / rounds if weight >= 0 else None,
+        "excluded": int(excluded) if excluded >= 0 else None,
+        "all_clients": everybody if finite else None,
+    }
 
 
 def metrics_of(accuracy: Any, loss: Any, count: Any) -> dict[str, float]:

@@ -16,6 +16,7 @@ from experiments.command.opening import opened
 from experiments.command.runs import Run
 from experiments.execution import folder, processes, recovery, rows
 from experiments.execution.batches import Group, How, Kept, groups
+from experiments.execution.judges import judges_of
 from experiments.execution.program import round_number
 from experiments.execution.recovery import Stopped
 from experiments.privacy import statements
@@ -190,7 +191,9 @@ def _run_batch(
     checkpoint_every: int,
 ) -> None:
     runs, supply = group.placed(batch)
-    counters, state = start = rows.no_counts(group.batch_runs, group.task.cohort_size), group.start(runs)
+    counters = rows.no_counts(group.batch_runs, group.task.cohort_size, attacked=group.task.attack.name != "none")
+    start: Any = counters, group.start(runs)
+    state, judges = start[1], judges_of(batch, group.pools, supply.tables)
     done, written, records = 0, dict.fromkeys(folder.TABLES, 0), processes.is_first()
     if not stopped and records:
         recovery.save(out, Stopped(_ids(batch), done, written, over=False), None)  # rows before the next are its own
@@ -223,7 +226,15 @@ def _run_batch(
             if not records:
                 continue
             evaluated = rows.of_evaluation(
-                batch, supply.tables, scores, counters, done, over=over, origin=origin, flipped=wrong_labels
+                batch,
+                supply.tables,
+                scores,
+                counters,
+                done,
+                over=over,
+                origin=origin,
+                flipped=wrong_labels,
+                judges=judges,
             )
             new = {folder.RESULTS: evaluated}
             if log_rounds:

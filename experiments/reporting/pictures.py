@@ -61,6 +61,32 @@ def heat(settings: Sequence[Setting], axes: list[str], view: View, out: Path) ->
         pane.figure.colorbar(image, ax=panes, label=COLUMNS[view.metric].title)
 
 
+def heat_tables(panels: dict[str, Any], rows: Sequence[str], head: Sequence[str], label: str, out: Path) -> None:
+    """Numbers by rows and columns as heat maps side by side; what is not a number is grey.
+
+    Args:
+      panels: title -> (names of the columns, values [rows, columns]).
+      rows: their names.
+      head: lines above.
+      label: of the scale.
+      out: the file.
+    """
+    every = np.concatenate([values[np.isfinite(values)] for _, values in panels.values()])
+    if not every.size:
+        raise Skipped(NOTHING)
+    columns = sum(len(names) for names, _ in panels.values())
+    wide, high = 4.5 + 0.8 * columns, 2.6 + 0.42 * len(rows)
+    with figure(out, head, wide, high, panes=(1, len(panels))) as panes:
+        for pane, (title, (names, values)) in zip(panes, panels.items(), strict=True):
+            notes = np.where(np.isfinite(values), "", "div.").astype(object)
+            image = _heat_panel(pane, values, notes, every, higher=True)
+            pane.set_xticks(range(len(names)), names, rotation=45, ha="right")
+            pane.set_yticks(range(len(rows)), rows if pane is panes[0] else [""] * len(rows))
+            pane.set_title(title, fontsize=10)
+            pane.set_facecolor("#dddddd")
+        pane.figure.colorbar(image, ax=panes, label=label)
+
+
 def plane(settings: Sequence[Setting], view: View, out: Path) -> None:
     """Every setting by accuracy and variance, with the Pareto front."""
     usable = [s for s in comparable(settings) if not math.isnan(s.mean("variance", view))]

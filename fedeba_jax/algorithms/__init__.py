@@ -30,6 +30,7 @@ from fedeba_jax.algorithms import (
     propfair,
     qffl,
     rank_core_fed,
+    robust_fedeba_plus,
     term,
 )
 from fedeba_jax.types import Algorithm
@@ -49,6 +50,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedeba": fedeba.fedeba,
     "fedeba_plus": fedeba_plus.fedeba_plus,
     "prac_fedeba_plus": prac_fedeba_plus.prac_fedeba_plus,
+    "robust_fedeba_plus": robust_fedeba_plus.robust_fedeba_plus,
     "fedavg_align": fedavg_align.fedavg_align,
     "afl": afl.afl,
     "term": term.term,

@@ -4,7 +4,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import reproduce, sweep, tune
+from experiments import reproduce, robustness, sweep, tune
 from experiments.command import cli
 from tests.support.runs import ROOT
 
@@ -20,5 +20,5 @@ def test_presets_are_sound(preset):
     cli.check_flagfiles([f"--flagfile={preset}"])
     with flagsaver.flagsaver():
         flags.FLAGS(["binary", f"--flagfile={preset}"])
-        binary = next(one for one in (reproduce, tune, sweep) if f"-m {one.__name__} " in text)
+        binary = next(one for one in (reproduce, robustness, tune, sweep) if f"-m {one.__name__} " in text)
         assert len(binary.runs()) > 1

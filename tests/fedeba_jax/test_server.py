@@ -182,7 +182,7 @@ def heard(server, state, ids, deltas, weights=None, local=LOCAL, round_=0):
     examples = jnp.asarray(COUNTS)[ids]
     cohort = types.SimpleNamespace(
         id=ids, size=len(ids), round=round_, num_examples=examples, sum=tree.weighted_sum,
-        **with_rows(ids, len(state.memory.last.rows)),
+        weigh=lambda weights: None, **with_rows(ids, len(state.memory.last.rows)),
     )  # fmt: skip
     state, v = server.receive(state, deltas, weights, cohort, local)
     return v, server.descend(state, v)
@@ -309,7 +309,7 @@ def private_cohort():
     examples = jnp.ones(2, int)
     return types.SimpleNamespace(
         id=jnp.arange(2), size=2, round=0, num_examples=examples, key=jax.random.key(9),
-        sum=tree.weighted_sum, **with_rows(jnp.arange(2), 2),
+        sum=tree.weighted_sum, weigh=lambda weights: None, **with_rows(jnp.arange(2), 2),
     )  # fmt: skip
 
 

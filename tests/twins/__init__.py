@@ -9,6 +9,7 @@ from tests.twins.baselines_weights import feddisco, fedwavg, propfair, qffl, ter
 from tests.twins.entropy import fedavg_align, fedeba, fedeba_plus, prac_fedeba_plus
 from tests.twins.mime import mime_lite
 from tests.twins.problem import Problem, Trace
+from tests.twins.robust import robust_fedeba_plus
 
 TWINS = {
     "fedavg": fedavg,
@@ -25,6 +26,7 @@ TWINS = {
     "fedeba": fedeba,
     "fedeba_plus": fedeba_plus,
     "prac_fedeba_plus": prac_fedeba_plus,
+    "robust_fedeba_plus": robust_fedeba_plus,
     "fedavg_align": fedavg_align,
     "afl": afl,
     "term": term,

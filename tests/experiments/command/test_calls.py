@@ -2,7 +2,9 @@
 
 import pytest
 
-from experiments.command import calls, hparams
+from experiments.command import calls, hparams, values
+from fedeba_jax.aggregation import AGGREGATORS
+from fedeba_jax.attacks import ATTACKS
 from fedeba_jax.schedules import SCHEDULES
 
 
@@ -33,6 +35,45 @@ def test_a_call_is_kept_as_its_shortest_text(text, written):
     call = calls.parse(SCHEDULES, text, "--hparams: tau")
     assert str(call) == written
     assert calls.parse(SCHEDULES, written, "x") == call
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "written"),
+    [
+        (ATTACKS, "mimic(0.2)", "mimic(0.2)"),
+        (ATTACKS, "mimic(0.2, loss=honest)", "mimic(0.2)"),
+        (ATTACKS, "scaling(0.2, 1, loss=inflate(add=3))", "scaling(0.2, factor=1.0, loss=inflate(add=3.0))"),
+        (
+            AGGREGATORS,
+            "trimmed_mean(2, nnm(2, first=clipping(1)))",
+            "trimmed_mean(2, first=nnm(2, first=clipping(1.0)))",
+        ),
+        (AGGREGATORS, "median(first=nothing)", "median"),
+    ],
+)
+def test_a_call_may_have_calls_in_it(table, text, written):
+    call = calls.parse(table, text, "--flag")
+    assert str(call) == written
+    assert calls.parse(table, written, "--flag") == call
+    assert call.make()
+    shares = [number for number in values.split(call)[0]]
+    assert all(isinstance(number, values.Traced) for number in shares)
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "names"),
+    [
+        (ATTACKS, "mimic", "--flag=mimic lacks share; give mimic(share (in [0, 1]), loss=honest (honest | inflate"),
+        (ATTACKS, "mimic(2)", "share=2 is not valid for mimic; give share (in [0, 1])"),
+        (ATTACKS, "mimic(0.2, loss=tall)", "loss=tall is not known; give one of honest(), inflate(add, factor)"),
+        (AGGREGATORS, "krum(1, first=mda(1))", "first=mda(1) is not known; give one of nothing(), nnm(f, first)"),
+    ],
+)
+def test_errors_of_calls_in_calls_name_the_place(table, text, names):
+    with pytest.raises(ValueError, match="flag") as error:
+        calls.parse(table, text, "--flag")
+    assert names in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

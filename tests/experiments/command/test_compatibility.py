@@ -11,7 +11,10 @@ import pytest
 import fedeba_jax
 from experiments.command import compatibility, hparams
 from experiments.command.tasks import resolve
+from fedeba_jax.aggregation import nnm, trimmed_mean
+from fedeba_jax.attacks import sign_flipping
 from fedeba_jax.hyperparameters import hyperparameters
+from fedeba_jax.lies import max_plus
 from fedeba_jax.objectives import cross_entropy, lsr
 from fedeba_jax.privacy import MODES
 from fedeba_jax.server import SERVERS
@@ -28,6 +31,8 @@ TEXT = {  # of an option, on the command line: fields of the task and hyper-para
     "paper": ({"privacy": "paper(2)"}, None),
     "example": ({"privacy": "example(2)"}, None),
     "client": ({"privacy": "client(2)"}, None),
+    "a robust rule": ({"aggregator": "trimmed_mean(1, first=nnm(1))"}, None),
+    "an attack": ({"attack": "sign_flipping(0.5, loss=max_plus(1))"}, None),
     "a schedule": ({}, "decay({default}, 0.9999)"),
     "solve": ({}, "solve(1.2)"),
 }
@@ -69,6 +74,8 @@ def one_round(name, option):
             server = SERVERS["varp"](number)
         elif option == "lsr":
             changed = {"objective": lsr(problem.model, 10, gamma=number, views="same")}
+        elif option == "a robust rule":
+            server = fedeba_jax.robust(server, trimmed_mean(1, first=nnm(1)))
         elif option in MODES:
             private = MODES[option](number)
         elif option == "solve":
@@ -83,8 +90,9 @@ def one_round(name, option):
         if state is None:
             state = fedeba_jax.start(made, problem.model.init, jax.random.key(0), sizes=problem.sizes)
         return fedeba_jax.run_round(
-            made, problem.federation, state, jax.random.key(1), jnp.asarray(1), sizes=problem.sizes, client_map=jax.vmap
-        )
+            made, problem.federation, state, jax.random.key(1), jnp.asarray(1), sizes=problem.sizes,
+            client_map=jax.vmap, attack=sign_flipping(number, loss=max_plus()) if option == "an attack" else None,
+        )  # fmt: skip
 
     return run
 
@@ -121,7 +129,7 @@ def test_what_it_does_not_allow_is_refused_in_one_line_and_by_the_library(name, 
         compatibility.check(name, values, task)
     assert "\n" not in str(error.value)
     step = one_round(name, option)
-    with pytest.raises(ValueError, match=r"privacy|varp"):
+    with pytest.raises(ValueError, match=r"privacy|varp|aggregator"):
         jax.eval_shape(lambda: step(0.1, None))
 
 
@@ -129,6 +137,8 @@ def test_what_it_does_not_allow_is_refused_in_one_line_and_by_the_library(name, 
     ("text", "fields", "names"),
     [
         ("", {"server": "varp(1.0)", "privacy": "client(2)"}, "varp with --privacy=client(2.0) is not possible"),
+        ("", {"server": "varp(1.0)", "aggregator": "median"}, "varp with --aggregator=median is not possible"),
+        ("", {"privacy": "client(2)", "aggregator": "median"}, "a robust rule with --privacy=client(2.0)"),
         ("tau=solve(1.2)", {"privacy": "client(2)"}, "solve with --privacy=client(2.0) is not possible"),
     ],
 )

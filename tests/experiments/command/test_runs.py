@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from experiments.command.runs import Seeds, grouped, varying
+from experiments.command.runs import LATER, Seeds, grouped, varying
+from experiments.command.tasks import Task
 from tests.support.runs import make
 
 
@@ -45,10 +46,15 @@ ID = "b0ddd51f97d9"  # of the run below; if it changes, folders of earlier versi
 
 def test_the_id_is_stable():
     """Of what is written, not of this process: folders are resumed by later ones."""
-    (run,) = make(text="tau=0.5", seeds=(3,))
-    (again,) = make(text="tau=0.50", seeds=(3,))
+    (run,) = make(text="tau=0.5", seeds=(3,), model="mlp")
+    (again,) = make(text="tau=0.50", seeds=(3,), model="mlp")
     assert run.id == again.id == ID
     assert set(run.id) <= set("0123456789abcdef")
+
+
+def test_fields_that_came_later_change_no_name_of_a_run_that_does_without():
+    defaults = {field.name: str(field.default) for field in dataclasses.fields(Task) if field.name in LATER}
+    assert defaults == LATER
 
 
 def test_the_id_differs_where_anything_differs():
@@ -69,6 +75,7 @@ def test_the_id_differs_where_anything_differs():
         "batch_size": 5, "lr": 0.2, "lr_decay": 0.9, "server": "sgd(0.5)", "objective": "lsr(gamma=0.2)",
         "privacy": "paper(2)", "partition": "dirichlet", "shards_per_client": 3, "dirichlet": 0.2,
         "test_split": "holdout", "label_noise": 0.1, "loss_eval": "last_batch", "rounds": 3, "eval_every": 2,
+        "attack": "sign_flipping(0.2)", "aggregator": "median",
     }  # fmt: skip
     assert set(fields) == {field.name for field in dataclasses.fields(run.task)}
     for name, value in fields.items():

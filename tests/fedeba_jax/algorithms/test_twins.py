@@ -52,6 +52,13 @@ CASES = [
     ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 0.0}),
     ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 20.0, "prior": "examples"}),
     ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 180.0}),
+    ("robust_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 0.0}),
+    ("robust_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 15.0, "trust": "history", "prior": "examples"}),
+    (
+        "robust_fedeba_plus",
+        {"tau": 0.1, "alpha": 0.5, "theta": 180.0, "trust": "sign", "weight_cap": 1.5},
+    ),
+    ("robust_fedeba_plus", {"tau": 0.1, "alpha": 0.6, "theta": 0.0, "level": "loss_only", "loss_clip": 0.5}),
     ("fedavg_align", {"tau": 0.5, "alpha": 0.6, "theta": 20.0, "weighting": "uniform"}),
     ("fedavg_align", {"tau": 0.5, "alpha": 0.6, "theta": 0.0, "weighting": "examples"}),
     ("afl", {"gamma": 0.1}),
@@ -92,6 +99,7 @@ KEPT = {  # what an algorithm keeps besides its model, by the twin's name for it
     "afl": lambda state: {"lambda": state.server.memory.mixture, "average": state.server.memory.average},
     "aaggff": lambda state: {"p": state.server.memory.p},
     "fedwavg": lambda state: {"forgotten": state.clients.forgotten},
+    "robust_fedeba_plus": lambda state: dict(zip(("history",), state.server.memory.history[1:], strict=False)),
 }
 
 

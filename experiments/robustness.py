@@ -1,0 +1,105 @@
+"""Methods under attack: a table and a heat map of the worst case over attacks (`make robustness`).
+
+    python -m experiments.robustness --method=fedavg --method="fedeba_plus:median" --method=robust_fedeba_plus \\
+        --against=sign_flipping --against="label_flipping(loss=max_plus)" --shares=0.1,0.2 --taus=0.1,1 --out=runs/try
+
+Every method is run under every attack, with every share of attackers and without any, and at every tau if it has one.
+Programs differ by method and attack; shares, taus and seeds share them. Stopped, it is resumed by the same command;
+--overwrite trains anew. robustness.md and robustness.png in --out hold the result.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from experiments.command import calls, cli, grids, hparams
+from experiments.command import flags as common_flags
+from experiments.command.runs import Run
+from experiments.command.tasks import FIELDS
+from experiments.command.values import shown
+from experiments.execution import session
+from experiments.execution.progress import Progress
+from experiments.reporting import pictures, robustness, summary
+
+METHODS = ("fedavg", "fedeba_plus", "fedeba_plus:geometric_median", "robust_fedeba_plus")
+ATTACKS = (
+    "scaling(1, loss=inflate)",
+    "sign_flipping(loss=inflate)",
+    "label_flipping(loss=inflate)",
+    "inner_product_manipulation(loss=max_plus)",
+    "a_little_is_enough",
+)
+
+FLAGS = flags.FLAGS
+flags.DEFINE_multi_string("method", METHODS, "ALGORITHM, or ALGORITHM:AGGREGATOR with a robust rule; repeatable.")
+flags.DEFINE_multi_string("against", ATTACKS, "An attack without its share, as sign_flipping(loss=zero); repeatable.")
+flags.DEFINE_list("shares", ["0.1", "0.2"], "Shares of the clients that attack; 0 is always there.")
+flags.DEFINE_list("taus", ["0.1", "1"], "Temperatures, of methods that have one.")
+OWN = ("aggregator", "attack")  # fields of the task that the flags above set
+common_flags.declare("task", *(field for field in FIELDS if field not in OWN), "data", "data_dir", "seeds", "out")
+common_flags.declare("data_seed", "init_seed", "sample_seed", "plot", *common_flags.EXECUTION)
+
+DEFAULTS = {
+    "task": "fashion_mnist_mini_mlp",
+    "cohort_size": 10,
+    "rounds": 100,
+    "seeds": "0,1",
+    "out": "runs/robustness",
+}
+
+
+def runs() -> list[Run]:
+    """The runs that the flags ask for."""
+    attacks = ["none", *(with_share(text, share) for share in FLAGS.shares for text in FLAGS.against)]
+    found: dict[str, Run] = {}
+    for method in FLAGS.method:
+        algorithm, colon, aggregator = (part.strip() for part in method.partition(":"))
+        taus = FLAGS.taus if "tau" in hparams.known(algorithm) else [""]
+        assignments = [
+            {"attack": attack, "aggregator": aggregator if colon else "weighted_sum"} | ({"tau": tau} if tau else {})
+            for tau in taus
+            for attack in attacks
+        ]
+        made = grids.make(
+            [algorithm],
+            assignments,
+            task_name=FLAGS.task,
+            changes=common_flags.changes(),
+            seeds=common_flags.seeds(),
+            flag="--against",
+            most=FLAGS.max_runs,
+            **common_flags.others(0.0),
+        )
+        found |= {run.id: run for run in made}
+    return list(found.values())
+
+
+def with_share(written: str, share: str) -> str:
+    """The text of an attack with its share as the first argument."""
+    name, parenthesis, inside = written.strip().partition("(")
+    if parenthesis and not inside.endswith(")"):
+        raise ValueError(f"--against={shown(written)} is not an attack; write NAME or NAME(ARGUMENTS)")
+    arguments = [share, *filter(None, calls.split(inside[:-1]))]
+    return f"{name}({', '.join(arguments)})"
+
+
+def main() -> None:
+    session.set_up()
+    asked, out = runs(), Path(FLAGS.out)
+    session.run(asked, out, Progress(), only_these=True)
+    summary.write(out)
+    title = f"{FLAGS.task}, {asked[0].task.rounds} rounds, seeds {', '.join(FLAGS.seeds)}"
+    told = robustness.report(out, title)
+    (out / "robustness.md").write_text(told)
+    print(told)
+    if FLAGS.plot:
+        try:
+            robustness.draw(out, title, out / "robustness.png")
+        except pictures.Skipped as reason:
+            print(f"no picture: {reason}")
+    print(f"tables: {out / 'robustness.md'}")
+
+
+if __name__ == "__main__":
+    common_flags.set_defaults(DEFAULTS)
+    cli.run(main)

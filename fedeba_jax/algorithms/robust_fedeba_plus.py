@@ -1,0 +1,143 @@
+"""R-FedEBA+: FedEBA+ with guards against clients that lie about losses and updates.
+
+The paper's maximum-entropy programme with a trust prior q and one more constraint: p maximises its entropy relative to
+q under sum p_i F_i = f~ and p_i <= kappa / n, which gives p_i = min(kappa / n, nu q_i exp(F_i / tau)).
+
+Notes:
+  Not of the paper. With loss_clip = norm_clip = infinity, weight_cap = n and trust "off" it is FedEBA+.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedeba_jax import tree
+from fedeba_jax.algorithm import Prior, diagnose, remembering, size_prior
+from fedeba_jax.cohort import Cohort, Judged
+from fedeba_jax.gradients import blend
+from fedeba_jax.hyperparameters import Degrees, Fraction, NonNegative, Temperature, check
+from fedeba_jax.local import LocalTraining
+from fedeba_jax.method import method
+from fedeba_jax.privacy import Cap, Clip
+from fedeba_jax.server import Server, ServerState
+from fedeba_jax.trust import Directions, cap, clip_losses, directions, finite_only, remember
+from fedeba_jax.trust import prior as trust_prior
+from fedeba_jax.types import Algorithm, Info, Params, Sizes
+from fedeba_jax.weights import by_examples, capped, entropy_based, fairness_angle, is_open
+
+Trust = Literal["relu", "sign", "history", "off"]
+Level = Literal["full", "loss_only"]
+
+
+class Memory(NamedTuple):
+    """What the method keeps across rounds."""
+
+    opened: jax.Array  # whether the gate was open, as a guess of the next round's
+    history: Any = ()  # with trust "history": T [M], and whose T there is [M]
+
+
+@method()
+def robust_fedeba_plus(
+    local: LocalTraining,
+    server: Server,
+    *,
+    tau: Temperature = 1.0,
+    alpha: Fraction = 0.9,
+    theta: Degrees = 0.0,
+    fair_scale: NonNegative | None = None,
+    prior: Prior = "none",
+    loss_clip: Clip = 2.0,
+    norm_clip: Clip = 2.0,
+    weight_cap: Cap = 2.0,
+    trust: Trust = "relu",
+    level: Level = "full",
+) -> Algorithm:
+    """p_i = min(P, nu q_i exp(F^_i / tau)) of updates no longer than rho r, in all three sums of FedEBA+.
+
+    F^ are the losses within c robust deviations of their median, r is the median length of the vectors, and q_i is how
+    far a client's own vector agrees with the geometric median of all. Losses or vectors that are not finite are left
+    out and counted (`excluded`).
+
+    Args:
+      local: local training.
+      server: server optimizer.
+      tau: temperature of both softmaxes.
+      alpha: strength of the alignment, in [0, 1].
+      theta: fair angle in degrees, of the clipped losses.
+      fair_scale: factor c of g~ in a local step; none is 1/K.
+      prior: of both softmaxes, beside trust: "none" or "examples".
+      loss_clip: c, in robust standard deviations from the median.
+      norm_clip: rho, in median lengths.
+      weight_cap: kappa; no client weighs more than kappa / n, unless fewer than n / kappa are trusted.
+      trust: q_i: "relu", the cosine if positive; "sign", 1 if it is; "history", 1 if its mean over rounds is; "off", 1.
+      level: "loss_only" clips losses and caps weights alone.
+    """
+    check("prior", prior, Prior)
+    check("trust", trust, Trust)
+    check("level", level, Level)
+    aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "loss")
+
+    def judged_directions(cohort: Cohort, vectors: Params) -> Directions:
+        return directions(vectors, norm_clip, cohort.gram(vectors)) if level == "full" else finite_only(vectors)
+
+    def weights(cohort: Cohort, losses: jax.Array | None, trusted: jax.Array, counts: jax.Array) -> jax.Array:
+        """p; by trust and the number of examples alone where there are no losses."""
+        sizes = by_examples(cohort.num_examples) if losses is None else size_prior(cohort, prior)
+        q = trust_prior(trusted if sizes is None else trusted * sizes, counts)
+        most = cap(q, weight_cap)
+        if losses is None:
+            return capped(q, jnp.log(q), most)
+        return entropy_based(clip_losses(losses, loss_clip, counts), tau, q, most)
+
+    def guarded_sum(cohort: Cohort, vectors: Params, losses: jax.Array | None, past: Any) -> Params:
+        own = judged_directions(cohort, vectors)
+        counts = own.finite if losses is None else own.finite & jnp.isfinite(losses)
+        return cohort.sum(own.vectors, weights(cohort, losses, trust_of(own.cosines, past), counts))
+
+    def trust_of(cosines: jax.Array, past: Any) -> jax.Array:
+        if trust == "off" or level == "loss_only":
+            return jnp.ones_like(cosines)
+        if trust == "history":
+            known, mean = past
+            cosines = jnp.where(known, mean, cosines)
+        return jnp.maximum(cosines, 0.0) if trust == "relu" else (cosines > 0).astype(cosines.dtype)
+
+    def start(params: Params, sizes: Sizes) -> Memory:
+        nobody = jnp.zeros((sizes.num_clients,))
+        return Memory(jnp.ones((), bool), (nobody > 0, nobody) if trust == "history" else ())
+
+    def update(state: ServerState, memory: Memory, cohort: Cohort) -> tuple[ServerState, Memory, Info]:
+        x, past = state.params, tree.rows(memory.history, cohort.id)
+
+        def judge(losses: jax.Array) -> Judged:
+            clipped = clip_losses(losses, loss_clip, jnp.isfinite(losses))
+            angle = fairness_angle(clipped)
+            return Judged(None, is_open(angle, theta), (clipped, angle))
+
+        def fair(vectors: Params, losses: jax.Array) -> Params:
+            return guarded_sum(cohort, vectors, losses, past)
+
+        one_pass = memory.opened if local.loss_on == "full" else False
+        _, judged, gradient = cohort.ask_then_sum(
+            local.loss, local.loss_and_grad, judge, x, likely=one_pass, combine=fair
+        )
+        unfair, (before, angle) = judged.when, judged.findings
+        target = cohort.derived(lambda g: server.publish(g, cohort, local), gradient)
+        reply = cohort.ask(aligned.train, x, target=target, weight=jnp.where(unfair, alpha, 0.0))
+        first_step = cohort.ask_combined(
+            local.first_step, lambda vectors: guarded_sum(cohort, vectors, None, past), x, when=~unfair, alongside=True
+        )
+        own = judged_directions(cohort, reply.delta)
+        counts = own.finite & jnp.isfinite(reply.loss)
+        if trust == "history":
+            past = remember(own.cosines, counts, *past)
+        trusted = trust_of(own.cosines, past)
+        p = weights(cohort, reply.loss, trusted, counts)
+        state, delta = server.receive(state, own.vectors, p, cohort, aligned)
+        delta = tree.mix(jnp.where(unfair, 0.0, alpha), delta, server.publish(first_step, cohort, local))
+        info = diagnose(p, before=before, after=clip_losses(reply.loss, loss_clip, counts))
+        info |= {"angle": angle, "gate": unfair, "excluded": (~counts).sum(), "trusted": (counts & (trusted > 0)).sum()}
+        return server.descend(state, delta), Memory(unfair, tree.set_rows(memory.history, cohort.id, past)), info
+
+    return remembering(server, start, update)

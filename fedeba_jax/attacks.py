@@ -1,0 +1,343 @@
+"""Lying clients: what some of them send in place of what they computed.
+
+An attack is a value that a round takes (`run_round(..., attack=...)`). It acts on replies where they leave the client
+(`Cohort`), so algorithms do not know of it. Of a reply
+  - a part with the structure and shapes of the model that was sent down is an update (or a gradient), and is forged;
+  - other floating numbers, one or a few for each client, are losses, about which clients lie as `loss` says;
+  - what is `Private` stays as it is, and so do whole numbers: how many examples a client holds is known from enrolment.
+
+Every attack takes `share`, `loss` and `drawn`. Who attacks is that share of all clients, fixed for the run; or, with
+`drawn`, that share of each cohort anew. What attackers know is in each docstring; they all know the model that is sent,
+and which of them attack. Names are those of ByzFL (Gonzalez et al. 2025) and Blades (Li et al. 2024).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedeba_jax import stack, tree
+from fedeba_jax.aggregation import Rule, mean
+from fedeba_jax.hyperparameters import Count, Fraction, NonNegative, Positive, checked
+from fedeba_jax.lies import HONEST, Lie, LossLie, honest_or_all
+from fedeba_jax.privacy import noise
+from fedeba_jax.types import Key, Params, Private, Scalar, Sizes
+
+KEY = 2**32 - 2
+"""Folded into a run's key for what attackers draw; its rounds fold in 0, 1, ..."""
+
+
+class Seen(NamedTuple):
+    """What there is to know when attackers send their updates."""
+
+    updates: Params  # [n, ...] what each client computed
+    attackers: jax.Array  # [n] of bool
+    id: jax.Array  # [n]
+    key: Key  # of the round, for what attackers draw
+
+    def honest_mean(self) -> Params:
+        """The mean of what honest clients send; of all, should there be none."""
+        counts = honest_or_all(self.attackers)
+        return tree.weighted_sum(stack.only_rows(self.updates, counts), counts / counts.sum())
+
+    def honest_std(self, mean: Params) -> Params:
+        """Of each coordinate, with n - 1 in the denominator."""
+        counts = honest_or_all(self.attackers)
+        away = jax.tree.map(lambda leaf, center: jnp.square(leaf - center[None]), self.updates, mean)
+        share = counts / jnp.maximum(counts.sum() - 1, 1)
+        return jax.tree.map(jnp.sqrt, tree.weighted_sum(stack.only_rows(away, counts), share))
+
+    def with_all(self, forged: Params) -> Params:
+        """[n, ...] with the one given update in place of every attacker's."""
+        return stack.where_rows(self.attackers, jax.tree.map(lambda leaf: leaf[None], forged), self.updates)
+
+
+class Attack(NamedTuple):
+    """Who lies, and how."""
+
+    name: str
+    share: Scalar  # f
+    loss: Lie = HONEST
+    drawn: bool = False  # whether attackers are drawn anew in each round
+    forge: Callable[[Seen], Params] | None = None  # updates [n, ...] as they are sent; None: as they are
+    poison: Callable[[jax.Array], jax.Array] | None = None  # labels as attackers train on them; None: as they are
+
+    def draw(self, share: Scalar, key: Key, round_: jax.Array, ids: jax.Array, sizes: Sizes) -> tuple[jax.Array, Key]:
+        """Who of the cohort `ids` [n] attacks in a round of a run with this key, and a key for what they draw."""
+        of_round = jax.random.fold_in(jax.random.fold_in(key, KEY), round_)
+        if not self.drawn:
+            return fixed(key, share, sizes.num_clients)[ids], of_round
+        draws = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(of_round, i)))(ids)
+        return stack.ranks(draws) < _how_many(share, ids.shape[0]), of_round
+
+
+class Attackers(NamedTuple):
+    """An attack in one round."""
+
+    attack: Attack
+    id: jax.Array  # [n] of the cohort
+    mask: jax.Array  # [n] of bool
+    key: Key
+
+    def forged(self, replies: Any, sent: Any) -> Any:
+        """Stacked replies as they arrive at the server; `sent` is the model that they answer, None if it is none."""
+
+        def is_update(part: Any) -> bool:
+            own, model = jax.tree.flatten(part), jax.tree.flatten(sent)
+            shapes = [(self.mask.shape[0], *leaf.shape) for leaf in model[0]]
+            return sent is not None and own[1:] == model[1:] and [leaf.shape for leaf in own[0]] == shapes
+
+        def one(part: Any) -> Any:
+            if isinstance(part, Private):
+                return part
+            if is_update(part):
+                seen = Seen(part, self.mask, self.id, self.key)
+                return part if self.attack.forge is None else self.attack.forge(seen)
+            if not jnp.issubdtype(part.dtype, jnp.floating):
+                return part
+            return self.attack.loss.of(part, self.mask.reshape(-1, *[1] * (part.ndim - 1))).astype(part.dtype)
+
+        return jax.tree.map(one, replies, is_leaf=lambda part: isinstance(part, Private) or is_update(part))
+
+    def weight(self, weights: jax.Array) -> jax.Array:
+        """The attackers' share of these weights [n]."""
+        size = jnp.abs(weights)
+        return jnp.where(self.mask, size, 0.0).sum() / jnp.maximum(size.sum(), jnp.finfo(size.dtype).tiny)
+
+
+def fixed(key: Key, share: Scalar, num_clients: int) -> jax.Array:
+    """Who attacks throughout a run with this key, [M] of bool: the share of all clients, rounded."""
+    order = jax.random.permutation(jax.random.fold_in(key, KEY), num_clients)
+    return order < _how_many(share, num_clients)
+
+
+def none() -> None:
+    """Everybody is honest."""
+
+
+@checked
+def label_flipping(num_classes: int, share: Fraction, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
+    """Training on labels C - 1 - y, honestly otherwise; an honest loss is that of these labels.
+
+    An attacker needs to know its own data.
+
+    Args:
+      num_classes: C.
+    """
+    return Attack("label_flipping", share, loss, drawn, poison=lambda labels: num_classes - 1 - labels)
+
+
+@checked
+def sign_flipping(share: Fraction, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
+    """-Delta_i. An attacker knows its own update.
+
+    Notes:
+      As in Blades. ByzFL's attack of this name is `inner_product_manipulation(factor=1)`.
+    """
+    return scaling(share, -1.0, loss, drawn)._replace(name="sign_flipping")
+
+
+@checked
+def scaling(share: Fraction, factor: Scalar = -10.0, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
+    """factor Delta_i. An attacker knows its own update.
+
+    Args:
+      factor: of the update; 1 sends it as it is, so that only the loss lies.
+    """
+
+    def forge(seen: Seen) -> Params:
+        return stack.where_rows(seen.attackers, tree.scale(factor, seen.updates), seen.updates)
+
+    return Attack("scaling", share, loss, drawn, forge)
+
+
+@checked
+def inner_product_manipulation(
+    share: Fraction, factor: Scalar = 2.0, loss: LossLie = HONEST, drawn: bool = False
+) -> Attack:
+    """-factor mean(honest updates) (Xie et al. 2020). Attackers know all updates of the round.
+
+    Args:
+      factor: how far against the mean.
+    """
+
+    def forge(seen: Seen) -> Params:
+        return seen.with_all(tree.scale(-factor, seen.honest_mean()))
+
+    return Attack("inner_product_manipulation", share, loss, drawn, forge)
+
+
+@checked
+def a_little_is_enough(share: Fraction, factor: Scalar = 1.5, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
+    """mean + factor std of each coordinate of honest updates (Baruch et al. 2019). Attackers know all updates.
+
+    Args:
+      factor: how many standard deviations from the mean.
+    """
+
+    def forge(seen: Seen) -> Params:
+        middle = seen.honest_mean()
+        return seen.with_all(tree.add(middle, tree.scale(factor, seen.honest_std(middle))))
+
+    return Attack("a_little_is_enough", share, loss, drawn, forge)
+
+
+@checked
+def mimic(share: Fraction, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
+    """All send what one honest client sends (Karimireddy et al. 2022). Attackers know the updates of the round.
+
+    The victim is the honest client of the cohort with the lowest id. Nothing that is sent is extraordinary: the victim
+    alone counts too much.
+    """
+
+    def forge(seen: Seen) -> Params:
+        victim = jnp.argmin(jnp.where(honest_or_all(seen.attackers), seen.id, jnp.iinfo(seen.id.dtype).max))
+        return seen.with_all(tree.rows(seen.updates, victim))
+
+    return Attack("mimic", share, loss, drawn, forge)
+
+
+@checked
+def gaussian(
+    share: Fraction, mu: Scalar = 0.0, sigma: NonNegative = 1.0, loss: LossLie = HONEST, drawn: bool = False
+) -> Attack:
+    """N(mu, sigma^2) in each coordinate, the same draw from all attackers of a round. They need to know nothing.
+
+    Args:
+      mu: the mean.
+      sigma: the standard deviation.
+    """
+
+    def forge(seen: Seen) -> Params:
+        draw = noise(seen.key, tree.rows(seen.updates, 0))
+        return seen.with_all(jax.tree.map(lambda z: (mu + sigma * z).astype(z.dtype), draw))
+
+    return Attack("gaussian", share, loss, drawn, forge)
+
+
+@checked
+def inf(share: Fraction, loss: LossLie = HONEST, drawn: bool = False) -> Attack:
+    """Infinity in each coordinate: a broken client, or one that wants the run to end. It needs to know nothing."""
+
+    def forge(seen: Seen) -> Params:
+        return seen.with_all(jax.tree.map(lambda leaf: jnp.full(leaf.shape[1:], jnp.inf, leaf.dtype), seen.updates))
+
+    return Attack("inf", share, loss, drawn, forge)
+
+
+@checked
+def opt_ipm(
+    aggregator: Rule | None,
+    share: Fraction,
+    evaluations: Count = 20,
+    delta: Positive = 10.0,
+    loss: LossLie = HONEST,
+    drawn: bool = False,
+) -> Attack:
+    """`inner_product_manipulation` with the factor that moves the aggregate farthest (Shejwalkar & Houmansadr 2021).
+
+    Attackers know all updates, and the server's rule but for its memory and its draws. Where the server takes the
+    method's weighted sum, they suppose a mean: weights depend on losses that they do not see yet.
+
+    Args:
+      aggregator: the rule that the server uses; None: a mean.
+      evaluations: of the rule, in the search (`largest`).
+      delta: the first step of the search.
+    """
+
+    def forge(seen: Seen) -> Params:
+        middle = seen.honest_mean()
+        return _farthest(seen, aggregator, middle, lambda x: tree.scale(-x, middle), evaluations, delta)
+
+    return Attack("opt_ipm", share, loss, drawn, forge)
+
+
+@checked
+def opt_alie(
+    aggregator: Rule | None,
+    share: Fraction,
+    evaluations: Count = 20,
+    delta: Positive = 10.0,
+    loss: LossLie = HONEST,
+    drawn: bool = False,
+) -> Attack:
+    """`a_little_is_enough` with the factor that moves the aggregate farthest; attackers know what `opt_ipm` tells.
+
+    Args:
+      aggregator: the rule that the server uses; None: a mean.
+      evaluations: of the rule, in the search (`largest`).
+      delta: the first step of the search.
+    """
+
+    def forge(seen: Seen) -> Params:
+        middle = seen.honest_mean()
+        std = seen.honest_std(middle)
+        return _farthest(seen, aggregator, middle, lambda x: tree.add(middle, tree.scale(x, std)), evaluations, delta)
+
+    return Attack("opt_alie", share, loss, drawn, forge)
+
+
+def largest(
+    function: Callable[[jax.Array], jax.Array], evaluations: int, delta: Scalar, ratio: float = 0.8
+) -> jax.Array:
+    """An x >= 0 with a large value: steps that double while they help, and then shrink (ByzFL's search).
+
+    Args:
+      function: of x.
+      evaluations: how many, the one of 0 included.
+      delta: the first step.
+      ratio: by which steps shrink.
+    """
+
+    def step(carry: Any, _: None) -> tuple[Any, None]:
+        x, y, delta, grows = carry
+        proposed = function(x + delta)
+        better = proposed > y
+        grows = grows & better
+        moved = jnp.where(better, x + delta, x), jnp.where(better, proposed, y)
+        return (*moved, jnp.where(grows, 2.0, ratio) * delta, grows), None
+
+    zero = jnp.zeros(())
+    start = (zero, function(zero), zero + delta, jnp.ones((), bool))
+    return jax.lax.scan(step, start, length=evaluations - 1)[0][0]
+
+
+def _farthest(
+    seen: Seen,
+    aggregator: Rule | None,
+    middle: Params,
+    forged: Callable[[jax.Array], Params],
+    evaluations: int,
+    delta: Scalar,
+) -> Params:
+    """Updates [n, ...] of which the attackers' are forged(x), x such that the rule goes far from the honest mean."""
+    rule = mean() if aggregator is None else aggregator
+    order = jnp.arange(seen.id.shape[0])
+
+    def distance(x: jax.Array) -> jax.Array:
+        aggregate, _ = rule(seen.with_all(forged(x)), order, rule.init(middle))
+        away = tree.subtract(aggregate, middle)
+        return jnp.sqrt(tree.dot(away, away))
+
+    return seen.with_all(forged(largest(distance, evaluations, delta)))
+
+
+def _how_many(share: Scalar, count: int) -> jax.Array:
+    return jnp.floor(share * jnp.asarray(count, jnp.result_type(float)) + 0.5)
+
+
+ATTACKS: dict[str, Callable[..., Attack | None]] = {
+    "none": none,
+    "label_flipping": label_flipping,
+    "sign_flipping": sign_flipping,
+    "scaling": scaling,
+    "inner_product_manipulation": inner_product_manipulation,
+    "a_little_is_enough": a_little_is_enough,
+    "mimic": mimic,
+    "gaussian": gaussian,
+    "inf": inf,
+    "opt_ipm": opt_ipm,
+    "opt_alie": opt_alie,
+}
+"""Attacks by name. A factory takes what it needs of the task (C, the server's rule), then its own parameters."""

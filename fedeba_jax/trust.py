@@ -1,0 +1,101 @@
+"""Guards of loss-based weights against lies: clipped losses, clipped updates, and trust in those who point our way.
+
+Losses alone cannot tell a liar from an honest client that is badly off. So the influence of a loss is bounded, and a
+client's update must bear its loss out: it counts by how far it agrees with the geometric median of all updates, in
+which every client counts the same. Maths on arrays [n] and on stacked vectors [n, ...].
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedeba_jax import stack, tree
+from fedeba_jax.aggregation import weiszfeld
+from fedeba_jax.types import Params, Scalar
+
+STEPS, SMOOTHING = 8, 1e-6  # of the geometric median
+KEPT = 0.9  # of the mean of a client's cosines, in a round
+CONSISTENT = 1.4826  # times the median absolute deviation is the standard deviation of normal numbers
+
+
+class Directions(NamedTuple):
+    """Vectors of n clients, guarded, and how far each agrees with their geometric median."""
+
+    vectors: Params  # [n, ...] no longer than the limit; 0 in place of those that are not finite
+    cosines: jax.Array  # [n] in [-1, 1]; 0 of a vector that is 0
+    finite: jax.Array  # [n] of bool
+
+
+def clip_losses(losses: jax.Array, c: Scalar, counts: jax.Array) -> jax.Array:
+    """clip(F_i, m - c s, m + c s), m the median of the losses and s 1.4826 times their median absolute deviation.
+
+    Args:
+      losses: F_i, [n]; a negative one counts as 0.
+      c: how many s a loss may be from m; infinity clips nothing.
+      counts: [n] of bool; the others get m, and have no part in it.
+    """
+    own = jnp.where(counts, jnp.maximum(losses, 0.0), jnp.nan)
+    middle = jnp.nanmedian(own)
+    reach = c * CONSISTENT * jnp.nanmedian(jnp.abs(own - middle))
+    clipped = jnp.where(jnp.isinf(c), own, jnp.clip(own, middle - reach, middle + reach))
+    return jnp.nan_to_num(jnp.where(counts, clipped, middle))
+
+
+def finite_only(vectors: Params) -> Directions:
+    """The vectors as they are, but for those that are not finite; all agree."""
+    finite = stack.finite_rows(vectors)
+    return Directions(stack.only_rows(vectors, finite), jnp.ones(finite.shape), finite)
+
+
+def directions(vectors: Params, norm_clip: Scalar, gram: jax.Array | None = None) -> Directions:
+    """Vectors clipped to rho r, r the median of their lengths, and cosines to the geometric median of those cut to r.
+
+    Args:
+      vectors: [n, ...].
+      norm_clip: rho; infinity clips nothing.
+      gram: <v_i, v_j>, [n, n], if it is known.
+    """
+    lengths = stack.norms(vectors)
+    finite = jnp.isfinite(lengths)
+    r = jnp.nan_to_num(jnp.nanmedian(jnp.where(finite, lengths, jnp.nan)))
+    cut, limit = stack.clip_factors(lengths, r), jnp.where(jnp.isinf(norm_clip), jnp.inf, norm_clip * r)
+    gram = tree.gram(vectors) if gram is None else gram
+    gram = jnp.where(finite[:, None] & finite[None], cut[:, None] * cut[None] * gram, 0.0)
+    start = finite / jnp.maximum(finite.sum(), 1)
+    b = weiszfeld(gram, start.astype(gram.dtype), finite, nu=SMOOTHING, iterations=STEPS)
+    product = gram @ b
+    size = jnp.sqrt(jnp.maximum(jnp.diagonal(gram) * (b @ product), 0.0))
+    cosines = jnp.where(size > 0, product / jnp.where(size > 0, size, 1), 0.0)
+    return Directions(stack.scale_rows(vectors, stack.clip_factors(lengths, limit)), cosines, finite)
+
+
+def prior(trust: jax.Array, counts: jax.Array) -> jax.Array:
+    """q_i ~ trust_i of those who count, sum 1; where nobody is trusted, all who count are, or everybody.
+
+    Args:
+      trust: [n], not negative.
+      counts: [n] of bool.
+    """
+    of_those = jnp.where(counts, trust, 0.0)
+    anybody = jnp.where(counts.any(), counts, True).astype(of_those.dtype)
+    q = jnp.where(of_those.sum() > 0, of_those, anybody)
+    return q / q.sum()
+
+
+def cap(q: jax.Array, weight_cap: Scalar) -> jax.Array:
+    """The largest weight, max(kappa / n, 1 / number of those with q_i > 0): so many must be able to share 1."""
+    return jnp.maximum(weight_cap / q.shape[0], 1 / jnp.maximum((q > 0).sum(), 1))
+
+
+def remember(cosines: jax.Array, counts: jax.Array, known: jax.Array, mean: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """T <- 0.9 T + 0.1 cos of those who count, cos itself the first time; and whose T there is.
+
+    Args:
+      cosines: of this round, [n].
+      counts: [n] of bool.
+      known: whose T there is, [n] of bool.
+      mean: T, [n].
+    """
+    new = jnp.where(known, KEPT * mean + (1 - KEPT) * cosines, cosines)
+    return known | counts, jnp.where(counts, new, mean)

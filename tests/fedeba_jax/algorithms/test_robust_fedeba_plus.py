@@ -1,0 +1,131 @@
+"""R-FedEBA+: vectors worked out from its definition, bounds of what liars get, and FedEBA+ without its guards."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedeba_jax import aggregation, trust
+from fedeba_jax.weights import capped, entropy_based
+from tests.support.dictated import play
+from tests.support.problems import tiny
+from tests.twins import robust as twin
+
+LOSSES = np.array([0.4, 0.5, 0.6, 0.9, 50.0])
+MOVES = np.array([[1, 0], [0.8, 0.2], [1.2, -0.2], [0.3, 0.9], [-8, 0]], float)
+COSINES = (0.97469612, 0.9998091, 0.92468556, 0.52028899, -0.97469612)
+WEIGHTS = (0.1953445, 0.24474168, 0.27646733, 0.28344648, 0)
+ONES = np.ones(5, bool)
+OFF = {"loss_clip": np.inf, "norm_clip": np.inf, "weight_cap": 100.0, "trust": "off"}
+
+
+def as_models(rows):
+    return [[(row,)] for row in rows]
+
+
+def test_losses_are_clipped_by_the_median_absolute_deviation(x64):
+    losses = np.array([0.4, 0.5, 0.6, 0.7, 100])
+    expected = [0.4, 0.5, 0.6, 0.7, 0.89652]
+    np.testing.assert_allclose(trust.clip_losses(losses, 2.0, jnp.asarray(ONES)), expected, atol=1e-12)
+    np.testing.assert_allclose(twin.clip_losses(losses, 2.0), expected, atol=1e-12)
+    np.testing.assert_array_equal(trust.clip_losses(losses, jnp.inf, jnp.asarray(ONES)), losses)
+    equal = np.array([1.0, 1, 1, 1, 7])
+    np.testing.assert_array_equal(trust.clip_losses(equal, 2.0, jnp.asarray(ONES)), np.ones(5))
+
+
+def test_losses_that_are_negative_or_do_not_count(x64):
+    found = trust.clip_losses(jnp.array([-3.0, 1, 2, jnp.nan]), jnp.inf, jnp.array([True, True, True, False]))
+    np.testing.assert_array_equal(found, [0, 1, 2, 1])
+    nobody = trust.clip_losses(jnp.full(3, jnp.nan), 2.0, jnp.zeros(3, bool))
+    np.testing.assert_array_equal(nobody, np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("tau", "expected"),
+    [
+        (1.0, (0.12830293, 0.14179667, 0.15670956, 0.17319084, 0.4)),
+        (0.1, (0.01923516, 0.05228659, 0.14212969, 0.38634856, 0.4)),
+    ],
+)
+def test_weights_under_a_cap(x64, tau, expected):
+    losses = np.array([0.4, 0.5, 0.6, 0.7, 100])
+    np.testing.assert_allclose(entropy_based(losses, tau, cap=0.4), expected, atol=1e-8)
+    np.testing.assert_allclose(twin.capped_softmax(losses / tau, np.ones(5), 0.4), expected, atol=1e-8)
+
+
+def test_a_cap_of_one_nth_is_uniform_also_where_exponents_underflow(x64):
+    logits = jnp.asarray(np.array([0.0, 10, 1e4, 1e5, 1e6]))
+    np.testing.assert_allclose(capped(jax.nn.softmax(logits), logits, 0.2), np.full(5, 0.2), atol=1e-12)
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(8, (0.921306, 0.06622)), (200, (0.995885, 0.001973))])
+def test_the_geometric_median_from_products_alone(x64, steps, expected):
+    points = np.array([[1, 0], [0.9, 0.1], [1.1, -0.1], [-10, 5]])
+    start, everybody = jnp.full(4, 0.25), jnp.ones(4, bool)
+    b = aggregation.weiszfeld(jnp.asarray(points @ points.T), start, everybody, nu=1e-6, iterations=steps)
+    np.testing.assert_allclose(b @ points, expected, atol=1e-6)
+
+
+def test_a_whole_step(x64):
+    own = trust.directions(jnp.asarray(MOVES), 2.0)
+    np.testing.assert_allclose(own.cosines, COSINES, atol=1e-8)
+    np.testing.assert_allclose(twin.directions(as_models(MOVES)), COSINES, atol=1e-8)
+    _, weights = twin.guarded(
+        as_models(MOVES), twin.clip_losses(LOSSES, 2.0) / 0.5, np.ones(5), {},
+        norm_clip=2.0, weight_cap=2.0, trust="relu", level="full",
+    )  # fmt: skip
+    np.testing.assert_allclose(weights, WEIGHTS, atol=1e-8)
+    moved, _ = play("robust_fedeba_plus", LOSSES, moves=MOVES, tau=0.5, alpha=0.0)
+    np.testing.assert_allclose(moved[0], (0.80793259, 0.2487567), atol=1e-8)
+    lost, _ = play("fedeba_plus", LOSSES, moves=MOVES, tau=0.5, alpha=0.0)
+    np.testing.assert_allclose(lost[0], (-8, 0), atol=1e-8)
+
+
+def test_a_colluding_liar_gets_no_more_than_the_cap(x64):
+    for level, most in (("full", 0.0), ("loss_only", 0.4)):
+        weights, _ = play("robust_fedeba_plus", [0.4, 0.5, 0.6, 0.9, 50.0], tau=0.01, alpha=0.0, level=level)
+        assert weights[0].max() <= 0.4 + 1e-9
+        assert weights[0, 4] >= most  # by losses alone the liar still gets the most
+
+
+def test_without_guards_it_is_fedeba_plus(x64):
+    """The models, the weights and what was sent, gate open and closed."""
+    problem, key = tiny(4), jax.random.key(3)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def run(name, theta):
+        off = OFF if name == "robust_fedeba_plus" else {}
+        return problem.train(problem.algorithm(name, tau=0.5, alpha=0.6, theta=theta, **off), key, rounds=2)
+
+    for theta in (0.0, 180.0):
+        (one, info), (other, more) = (run(name, theta) for name in ("fedeba_plus", "robust_fedeba_plus"))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-13), one.server.server, other.server.server)
+        for name in info:
+            np.testing.assert_allclose(info[name], more[name], atol=1e-12)
+        assert not more["excluded"].any()
+
+
+def test_a_cap_of_one_is_uniform(x64):
+    weights, _ = play("robust_fedeba_plus", [0.4, 0.5, 0.6, 0.9], tau=0.1, alpha=0.0, weight_cap=1.0, trust="off")
+    np.testing.assert_allclose(weights[0], np.full(4, 0.25), atol=1e-12)
+
+
+def test_what_is_not_finite_is_left_out(x64):
+    own = trust.directions(jnp.asarray(np.where(np.arange(5)[:, None] == 1, np.nan, MOVES)), 2.0)
+    np.testing.assert_array_equal(own.finite, [True, False, True, True, True])
+    assert np.isfinite(own.vectors).all()
+    assert own.cosines[1] == 0
+    q = trust.prior(jnp.maximum(own.cosines, 0.0), own.finite)
+    assert q[1] == 0
+    np.testing.assert_allclose(q.sum(), 1)
+
+
+def test_where_nobody_is_trusted_everybody_who_counts_is(x64):
+    np.testing.assert_allclose(
+        trust.prior(jnp.zeros(4), jnp.array([True, True, False, True])), [1 / 3, 1 / 3, 0, 1 / 3]
+    )
+    np.testing.assert_allclose(trust.prior(jnp.zeros(4), jnp.zeros(4, bool)), np.full(4, 0.25))
+    np.testing.assert_allclose(trust.cap(jnp.array([1.0, 0, 0, 0, 0]), 2.0), 1.0)
+    np.testing.assert_allclose(trust.cap(jnp.full(5, 0.2), 2.0), 0.4)

@@ -1,0 +1,180 @@
+"""Robust rules: equal to NumPy from the papers and to ByzFL, on random and on degenerate updates."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedeba_jax import aggregation, stack
+from fedeba_jax.aggregation import AGGREGATORS, FIRSTS, bucketing
+from tests.support import byzfl
+from tests.twins import robust as twins
+
+N, DIM, F = 9, 7, 2
+RANDOM = np.random.default_rng(0).normal(size=(N, DIM))
+UPDATES = {
+    "random": RANDOM,
+    "long": 1e3 * RANDOM,
+    "zero": np.zeros((N, DIM)),
+    "equal": np.tile(RANDOM[0], (N, 1)),
+    "two_far": np.concatenate([RANDOM[:-2], 1e6 * np.ones((2, DIM))]),
+}
+RULES = {  # ours, in NumPy, and ByzFL's
+    "mean": (aggregation.mean(), lambda x: x.mean(0), lambda b: b.Average()),
+    "median": (aggregation.median(), lambda x: np.median(x, axis=0), lambda b: b.Median()),
+    "trimmed_mean": (aggregation.trimmed_mean(F), lambda x: twins.trimmed_mean(x, F), lambda b: b.TrMean(F)),
+    "meamed": (aggregation.meamed(F), lambda x: twins.meamed(x, F), lambda b: b.Meamed(F)),
+    "geometric_median": (
+        aggregation.geometric_median(nu=0.1, iterations=4),
+        lambda x: twins.geometric_median(x, 0.1, 4),
+        lambda b: b.GeometricMedian(nu=0.1, T=4),
+    ),
+    "krum": (aggregation.krum(F), lambda x: twins.krum(x, F), lambda b: b.Krum(F)),
+    "multi_krum": (aggregation.multi_krum(F), lambda x: twins.multi_krum(x, F), lambda b: b.MultiKrum(F)),
+    "mda": (aggregation.mda(F), lambda x: twins.mda(x, F), lambda b: b.MDA(F)),
+    "centered_clipping": (
+        aggregation.centered_clipping(1.5, iterations=3),
+        lambda x: twins.centered_clipping(x, 1.5, 3),
+        lambda b: b.CenteredClipping(tau=1.5, L=3),
+    ),
+}
+BEFORE = {
+    "nnm": (aggregation.nnm(F), lambda x: twins.nnm(x, F), lambda b: b.NNM(F)),
+    "clipping": (
+        aggregation.clipping(2.0),
+        lambda x: x * np.minimum(1, 2.0 / np.linalg.norm(x, axis=1))[:, None],
+        lambda b: b.Clipping(2.0),
+    ),
+    "arc": (aggregation.arc(F), lambda x: twins.arc(x, F), lambda b: b.ARC(F)),
+}
+ORDER = jnp.arange(N)
+
+
+def as_tree(x):
+    return {"a": jnp.asarray(x[:, :4]).reshape(-1, 2, 2), "b": jnp.asarray(x[:, 4:])}
+
+
+def as_rows(tree):
+    return np.concatenate([np.asarray(leaf).reshape(leaf.shape[0], -1) for leaf in tree.values()], axis=1)
+
+
+@functools.cache
+def program(name, x64):
+    """A rule, or what comes before one, compiled for updates of one shape."""
+    del x64  # a part of the cache's key
+    if name in BEFORE:
+        return jax.jit(lambda stacked: BEFORE[name][0].apply(stacked, ORDER))
+    rule = RULES[name][0]
+
+    @jax.jit
+    def run(stacked):
+        one, memory = rule(stacked, ORDER, rule.init(jax.tree.map(lambda leaf: leaf[0], stacked)))
+        assert jax.tree.structure(memory) == jax.tree.structure(one if rule.remembers else ())
+        return jax.tree.map(lambda leaf: leaf[None], one)
+
+    return run
+
+
+def combined(name, x):
+    return as_rows(program(name, jax.config.jax_enable_x64)(as_tree(x)))
+
+
+def by_itself(rule, x):
+    one = jax.jit(lambda stacked: rule(stacked, ORDER)[0])(as_tree(x))
+    return as_rows(jax.tree.map(lambda leaf: leaf[None], one))
+
+
+def close(found, expected):
+    scale = max(1.0, np.abs(expected).max())
+    np.testing.assert_allclose(found, expected, atol=1e-6 * scale, rtol=0)
+
+
+def test_every_rule_is_here():
+    assert set(AGGREGATORS) == {*RULES, "weighted_sum"}
+    assert set(FIRSTS) == {*BEFORE, "nothing", "bucketing"}
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_equals_numpy(x64, name):
+    _, numpy, _ = RULES[name]
+    for kind in ("random", "long", "two_far") if name == "centered_clipping" else UPDATES:
+        close(combined(name, UPDATES[kind])[0], numpy(UPDATES[kind]))
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_equals_byzfl(x64, name):
+    theirs = RULES[name][2]
+    for x in UPDATES.values():
+        close(combined(name, x)[0], theirs(byzfl.load("aggregators"))(x.copy()))
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_what_comes_before_equals_numpy(x64, name):
+    for kind, x in UPDATES.items():
+        if kind != "zero":
+            close(combined(name, x), BEFORE[name][1](x))
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_what_comes_before_equals_byzfl(x64, name):
+    for x in UPDATES.values():
+        close(combined(name, x), BEFORE[name][2](byzfl.load("aggregators"))(x.copy()))
+
+
+def test_buckets_are_means_in_the_given_order_and_the_last_one_takes_what_is_left(x64):
+    order = np.array([3, 1, 4, 0, 5, 8, 2, 6, 7])
+    found = as_rows(jax.jit(bucketing(4).apply)(as_tree(RANDOM), jnp.asarray(order)))
+    close(found, np.array([RANDOM[order[:4]].mean(0), RANDOM[order[4:8]].mean(0), RANDOM[order[8]]]))
+
+
+def test_what_comes_first_comes_first(x64):
+    mixed = aggregation.mean(first=aggregation.nnm(F, first=aggregation.clipping(2.0)))
+    close(by_itself(mixed, RANDOM)[0], twins.nnm(BEFORE["clipping"][1](RANDOM), F).mean(0))
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, 1e200])
+@pytest.mark.parametrize("name", [name for name in RULES if name != "mean"])
+def test_two_updates_that_are_not_finite_are_never_taken_up(x64, name, bad):
+    x = RANDOM.copy()
+    x[[2, 5]] = bad
+    found = combined(name, x)
+    assert np.isfinite(found).all()
+    assert np.abs(found).max() <= np.abs(RANDOM).max()
+
+
+def test_more_than_can_be_withstood_are_not_hidden(x64):
+    x = RANDOM.copy()
+    x[:5] = np.inf
+    for name in ("median", "trimmed_mean", "multi_krum", "mda"):
+        assert not np.isfinite(combined(name, x)).any()
+
+
+@pytest.mark.parametrize("name", ["trimmed_mean", "meamed", "krum", "multi_krum", "mda"])
+def test_half_of_the_updates_cannot_be_withstood(name):
+    with pytest.raises(ValueError, match=f"{name}: f=5 of n=9 updates is half of them or more; give a smaller f"):
+        AGGREGATORS[name](5).combine(as_tree(RANDOM), ())
+
+
+def test_minimum_diameter_averaging_refuses_too_many_subsets():
+    with pytest.raises(ValueError, match=r"mda: f=9 of n=30 updates makes \d+ subsets; give at most 10000, or krum"):
+        aggregation.mda(9).combine({"a": jnp.ones((30, 2))}, ())
+
+
+def test_the_network_sorts_every_arrangement():
+    """By the zero-one principle: a network that sorts all vectors of zeros and ones sorts everything."""
+    for n in range(1, 9):
+        x = np.array(list(itertools.product([0.0, 1.0], repeat=n))).T
+        rows = list(x)
+        for i, j in stack.comparators(n):
+            rows[i], rows[j] = np.minimum(rows[i], rows[j]), np.maximum(rows[i], rows[j])
+        np.testing.assert_array_equal(rows, np.sort(x, axis=0))
+
+
+def test_many_rows_are_sorted_without_the_network(x64):
+    x = np.random.default_rng(1).normal(size=(stack.MOST_SORTED + 1, 3))
+    np.testing.assert_array_equal(stack.sorted_rows(jnp.asarray(x)), np.sort(x, axis=0))

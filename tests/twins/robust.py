@@ -1,0 +1,176 @@
+"""R-FedEBA+: Algorithm 1 with guards, and robust rules of vectors; loops over clients and over coordinates."""
+
+import itertools
+
+import numpy as np
+
+from tests.twins.algebra import add, combine, flat, scale, subtract
+from tests.twins.entropy import aligned_sgd
+from tests.twins.local import local_sgd
+from tests.twins.problem import Trace
+from tests.twins.weights import angle_degrees, example_weights, prior_weights
+
+
+def robust_fedeba_plus(
+    problem, *, tau, alpha, theta, fair_scale=None, prior=None, loss_clip=2.0, norm_clip=2.0, weight_cap=2.0,
+    trust="relu", level="full",
+):  # fmt: skip
+    """Algorithm 1 with clipped losses, a trust prior and a cap, in each of its three sums."""
+    trace, past = Trace(), {}
+    x = problem.params
+    guards = {"norm_clip": norm_clip, "weight_cap": weight_cap, "trust": trust, "level": level}
+    for t, cohort in enumerate(problem.cohorts):
+        losses_before = problem.full_losses([x for _ in cohort], cohort)
+        clipped = clip_losses(losses_before, loss_clip)
+        sizes, q = example_weights(problem, cohort), prior_weights(problem, cohort, prior)
+        known = {i: past[c] for i, c in enumerate(cohort) if c in past}
+        gate = angle_degrees(clipped) > theta
+        if gate:
+            gradients = [problem.full_gradient(x, i) for i in cohort]
+            fair = guarded(gradients, clipped / tau, q, known, **guards)[0]
+            paths = [aligned_sgd(problem, t, i, x, fair, alpha, fair_scale) for i in cohort]
+        else:
+            paths = [local_sgd(problem, t, i, x) for i in cohort]
+        deltas = [subtract(path[-1], x) for path in paths]
+        losses_after = problem.full_losses([path[-1] for path in paths], cohort)
+        if trust == "history":
+            for i, cosine in enumerate(directions(deltas)):
+                past[cohort[i]] = 0.9 * past[cohort[i]] + 0.1 * cosine if cohort[i] in past else cosine
+        after = {i: past[c] for i, c in enumerate(cohort) if c in past}
+        delta, p = guarded(deltas, clip_losses(losses_after, loss_clip) / tau, q, after, **guards)
+        if not gate:
+            first_steps = [subtract(path[1], x) for path in paths]
+            ideal = guarded(first_steps, np.zeros(len(cohort)), sizes, known, **guards)[0]
+            delta = add(scale(1 - alpha, delta), scale(alpha, ideal))
+        x = add(x, scale(problem.server_rate, delta))
+        trace.record(
+            x, losses_before=losses_before, losses_after=losses_after, weights=p, gate=bool(gate),
+            angle=angle_degrees(clipped), history=np.array([past.get(i, 0.0) for i in range(len(problem.data))]),
+        )  # fmt: skip
+    return trace
+
+
+def guarded(vectors, exponents, prior, past, *, norm_clip, weight_cap, trust, level):
+    """(sum_i p_i v_i with v_i clipped, p): steps 2 to 6."""
+    n = len(vectors)
+    if level == "full":
+        cosines = directions(vectors)
+        vectors = [shorten(v, norm_clip * np.median([length(u) for u in vectors])) for v in vectors]
+    if trust == "off" or level == "loss_only":
+        q = np.ones(n)
+    elif trust == "relu":
+        q = np.array([max(c, 0.0) for c in cosines])
+    else:
+        q = np.array([float((past.get(i, c) if trust == "history" else c) > 0) for i, c in enumerate(cosines)])
+    if not q.any():
+        q = np.ones(n)
+    q = q * prior
+    p = capped_softmax(exponents, q, max(weight_cap / n, 1 / np.count_nonzero(q)))
+    return combine(p, vectors), p
+
+
+def clip_losses(losses, c):
+    """Within c robust standard deviations of the median."""
+    losses = np.maximum(losses, 0.0)
+    middle = np.median(losses)
+    deviation = 1.4826 * np.median(np.abs(losses - middle))
+    return losses if np.isinf(c) else np.clip(losses, middle - c * deviation, middle + c * deviation)
+
+
+def directions(vectors):
+    """The cosine of each vector to the geometric median of all, cut to their median length."""
+    r = np.median([length(v) for v in vectors])
+    cut = [shorten(v, r) for v in vectors]
+    center = combine(np.full(len(cut), 1 / len(cut)), cut)
+    for _ in range(8):
+        b = np.array([1 / max(length(subtract(v, center)), 1e-6) for v in cut])
+        center = combine(b / b.sum(), cut)
+    return [cosine(v, center) for v in cut]
+
+
+def capped_softmax(exponents, prior, most):
+    """min(P, nu q_i e^{l_i}) with sum 1, by giving P to the largest until the next one fits."""
+    with np.errstate(divide="ignore"):
+        logits = np.log(prior) + exponents
+    order, p = np.argsort(-logits, kind="stable"), np.zeros(len(logits))
+    for k in range(len(order)):
+        rest = order[k:]
+        shares = np.exp(logits[rest] - logits[rest].max())
+        p[rest] = (1 - k * most) * shares / shares.sum()
+        if p[order[k]] <= most * (1 + 1e-5):
+            break
+        p[order[k]] = most
+    return p
+
+
+def length(u):
+    return np.sqrt(sum(np.sum(a * a) for a in flat(u)))
+
+
+def shorten(u, limit):
+    """u, no longer than the limit."""
+    return scale(limit / length(u), u) if length(u) > limit else u
+
+
+def cosine(u, v):
+    """0 if one of them is."""
+    size = length(u) * length(v)
+    return sum(np.sum(a * b) for a, b in zip(flat(u), flat(v), strict=True)) / size if size else 0.0
+
+
+# Robust rules of vectors x [n, d], from their papers.
+
+
+def trimmed_mean(x, f):
+    return np.array([sorted(column)[f : len(column) - f] for column in x.T]).mean(1)
+
+
+def meamed(x, f):
+    nearest = [column[np.argsort(np.abs(column - np.median(column)))[: len(x) - f]] for column in x.T]
+    return np.array(nearest).mean(1)
+
+
+def geometric_median(x, nu, iterations):
+    z = np.zeros(x.shape[1])
+    for _ in range(iterations):
+        b = np.array([1 / max(np.linalg.norm(row - z), nu) for row in x])
+        z = b @ x / b.sum()
+    return z
+
+
+def krum_scores(x, f):
+    away = [[np.sum((a - b) ** 2) for b in x] for a in x]
+    return np.array([np.mean(sorted(row)[1 : len(x) - f]) for row in away])
+
+
+def krum(x, f):
+    return x[np.argmin(krum_scores(x, f))]
+
+
+def multi_krum(x, f):
+    return x[np.argsort(krum_scores(x, f), kind="stable")[: len(x) - f]].mean(0)
+
+
+def mda(x, f):
+    def diameter(subset):
+        return max(np.linalg.norm(x[i] - x[j]) for i, j in itertools.combinations(subset, 2))
+
+    return x[list(min(itertools.combinations(range(len(x)), len(x) - f), key=diameter))].mean(0)
+
+
+def centered_clipping(x, radius, iterations):
+    v = np.zeros(x.shape[1])
+    for _ in range(iterations):
+        v = v + np.mean([(row - v) * min(1, radius / np.linalg.norm(row - v)) for row in x], axis=0)
+    return v
+
+
+def nnm(x, f):
+    return np.array([x[np.argsort([np.linalg.norm(a - b) for b in x], kind="stable")[: len(x) - f]].mean(0) for a in x])
+
+
+def arc(x, f):
+    lengths = np.linalg.norm(x, axis=1)
+    clipped = int(2 * f / len(x) * (len(x) - f))
+    limit = np.sort(lengths)[len(x) - clipped - 1]
+    return np.array([row * min(1, limit / size) for row, size in zip(x, lengths, strict=True)])
