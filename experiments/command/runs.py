@@ -11,7 +11,6 @@ from experiments.command.tasks import Task
 from experiments.command.values import Static, Traced, plain, short, split
 from fedeba_jax.data.dealing import Dealing
 
-
 LATER = {"attack": "none", "aggregator": "weighted_sum"}  # fields of tasks that came later, and their defaults
 
 
@@ -70,7 +69,7 @@ class Run:
 
         Fields of tasks that came later count where they are not at their defaults: earlier runs keep their names.
         """
-        settings = {name: value for name, value in self.settings.items() if LATER.get(name) != value}
+        settings = {name: value for name, value in self.settings.items() if (name, value) not in LATER.items()}
         content = [self.task_name, self.record | {"settings": settings}]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
