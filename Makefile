@@ -18,10 +18,8 @@ $(VENV)/.stamp-%: setup.cfg pyproject.toml
 demo: $(VENV)/.stamp-plot  ## train FedAvg, FedEBA+ and Prac-FedEBA+ on embedded images; table and picture
 	$(RUN) -m experiments.demo --out=$(OUT)
 
-# One more than the cores: tests of processes and clusters wait more than they compute.
-WORKERS = $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
-test: $(VENV)/.stamp-test  ## the suite (CPU, about 17 minutes on 2 cores)
-	$(RUN) -m pytest -n $(WORKERS) --dist=loadgroup
+test: $(VENV)/.stamp-test  ## the suite (CPU, about 10 minutes on 2 cores)
+	$(RUN) -m pytest -n auto --dist=loadgroup
 
 test-slow: $(VENV)/.stamp-test  ## the checks that take minutes
 	$(RUN) -m pytest -m slow
