@@ -19,13 +19,13 @@ import fedeba_jax
 from benchmarks.peers.protocol import Data, Spec
 from benchmarks.tools.parts import PARTS
 from fedeba_jax import client_map as maps
-from fedeba_jax import tree
+from fedeba_jax import ownership, tree
 from fedeba_jax.data.federation import federate
 from fedeba_jax.examples import pack
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.models import NORMALIZATION, make_model
 from fedeba_jax.rounds import sizes_from
-from fedeba_jax.types import Algorithm, Federation, Model, Sizes, State
+from fedeba_jax.types import Algorithm, ClientMap, Federation, Model, Sizes, State
 
 
 class Images(NamedTuple):
@@ -112,14 +112,14 @@ def make_round(work: Work, hparams: dict[str, Any] | None = None) -> Round:
     )  # fmt: skip
     make = (fedeba_jax.ALGORITHMS | PARTS)[work.algorithm]
     algorithm = make(local, fedeba_jax.descent(optax.sgd(1.0)), **(hparams or {}))
-    client_map = maps.by_name(maps.choose(work.client_map, "map", 1)[0], "client_map")
+    client_map = _map_of(work.client_map)
 
     def function(federation: Federation, state: State, t: Any, seed: Any = 1) -> tuple[State, Any]:
         key = jax.random.key(seed)
         return fedeba_jax.run_round(algorithm, federation, state, key, t, sizes=sizes, client_map=client_map)
 
     def init(seed: Any = 0) -> State:
-        return algorithm.init(jax.random.key(seed), model.init, sizes)
+        return ownership.padded(client_map, algorithm.init(jax.random.key(seed), model.init, sizes))
 
     images = POOL * per_client
     federation = Federation(
@@ -130,11 +130,20 @@ def make_round(work: Work, hparams: dict[str, Any] | None = None) -> Round:
     return Round(function, init, model, algorithm, sizes, -(-per_client // work.block), shapes)
 
 
+def _map_of(client_map: str) -> ClientMap:
+    return maps.by_name(maps.choose(client_map, "map", 1)[0], "client_map")
+
+
 def placement(client_map: str) -> Any:
     """Where arrays live: one copy per device for a sharded map, the first device otherwise."""
-    if maps.choose(client_map, "map", 1)[0].startswith("sharded"):
-        return maps.replicated(maps.device_mesh())
+    if (mesh := maps.mesh_of(_map_of(client_map))) is not None:
+        return maps.replicated(mesh)
     return jax.sharding.SingleDeviceSharding(jax.devices()[0])
+
+
+def state_placement(made: Round, client_map: str) -> Any:
+    """Where a state lives, as in `experiments.program`: rows of clients are divided among the devices of a map."""
+    return ownership.placement(_map_of(client_map), made.shapes[1]) or placement(client_map)
 
 
 def federation_of(data: Data, place: Any) -> Federation:
@@ -160,9 +169,10 @@ def compile_made(made: Round, data: Data, client_map: str) -> Compiled:
     """Any number of these rounds as one program, its data and first state in place."""
     place = placement(client_map)
     federation = federation_of(data, place)
-    state = jax.device_put(made.init(), place)
+    where = state_placement(made, client_map)
+    state = jax.device_put(made.init(), where)
 
-    program = jax.jit(functools.partial(several_rounds, made), donate_argnums=1, out_shardings=place)
+    program = jax.jit(functools.partial(several_rounds, made), donate_argnums=1, out_shardings=(where, place))
     begun = time.perf_counter()
     compiled = program.lower(federation, state, np.int32(0), np.int32(1)).compile()
     seconds = time.perf_counter() - begun
