@@ -138,6 +138,7 @@ def findings(number: int) -> str:
         told = f"`{claims.command(witness)}`"
         if rows:
             head = ("row", "measure", "seeds", "ours [95 %]", "paper", "against FedAvg")
+            head += (f"against `{witness.control}`",) if witness.control else ()
             parts.append(f"Table `{witness.table}`, task `{witness.task}`, made by {told}:\n\n{table(head, rows)}")
         else:
             parts.append(f"{NOTHING} {told} would make it (table `{witness.table}`, task `{witness.task}`).")

@@ -13,6 +13,7 @@ from experiments.paper.evidence import Evidence
 from experiments.paper.presets import presets
 from experiments.paper.rows import Row
 from experiments.reporting.columns import COLUMNS
+from experiments.reporting.statistics import judged, paired
 
 VERDICTS = ("holds", "holds under conditions", "does not hold", "not testable here", "not yet judged")
 OPEN = "not yet judged"
@@ -28,6 +29,7 @@ class Witness(NamedTuple):
     task: str
     rows: tuple[str, ...]
     measures: tuple[str, ...]
+    control: str = ""  # a row that the others are compared with, beside FedAvg
 
 
 BOTH = ("mean", "variance")
@@ -37,10 +39,12 @@ EBA_BY_ALPHA = (
     *(f"fedeba_plus tau=0.1 alpha={alpha}" for alpha in ("0.1", "0.3", "0.5", "0.7", "0.9")),
 )
 PRAC = tuple(f"prac_fedeba_plus tau={tau} alpha=0.9{theta}" for theta in ("", " theta=15") for tau in ("0.1", "1", "5"))
+PRAC += tuple(f"prac_fedeba_plus tau={tau} alpha=0.9 theta=90" for tau in ("0.1", "1"))
 FAIR = (
     *("qffl q=0.5", "fedmgda_plus eps=0.03", "propfair M=0.2 eps=0.2", "term t=0.1", "aaggff", "ditto lam=0.5"),
     *("focus", "lp_proj", "rank_core_fed"),
 )
+CONTROLS = ("fedavg lr=0.019", "fedavg server=sgd(0.19)")  # steps as short as FedEBA+'s
 ADDED = ("afl gamma=0.7", "fedfv alpha=0.1 window=10")  # to the paper's first table, by us
 COMPONENTS = (FEDAVG, "fedeba tau=0.1", "fedavg_align tau=0.1 alpha=0.9", EBA)
 
@@ -51,9 +55,9 @@ CLAIMS: dict[int, tuple[Witness, ...]] = {
         Witness("performance", CIFAR, (*FAIR, EBA), ("variance",)),
     ),
     3: (Witness("performance", FASHION, (*FAIR, *ADDED), ("mean",)),),
-    4: (Witness("performance", FASHION, (FEDAVG, *PRAC), BOTH),),
+    4: (Witness("performance", FASHION, (FEDAVG, CONTROLS[1], *PRAC), BOTH, CONTROLS[1]),),
     5: (),
-    6: (Witness("performance", FASHION, (FEDAVG, "fedavg lr=0.019", EBA, f"{EBA} fair_scale=1"), BOTH),),
+    6: (Witness("performance", FASHION, (FEDAVG, *CONTROLS, EBA, f"{EBA} fair_scale=1"), BOTH, CONTROLS[1]),),
     7: (Witness("ablation_components", FASHION, COMPONENTS, BOTH),),
     8: (Witness("tau_alpha", FASHION, EBA_BY_ALPHA, BOTH),),
     9: (Witness("tau_alpha", FASHION, EBA_BY_TAU, BOTH),),
@@ -109,15 +113,37 @@ def cells(witness: Witness, made: Sheet) -> list[tuple[str, str, Cell]]:
 
 
 def lines(witness: Witness, made: Sheet) -> list[tuple[str, ...]]:
-    """The same as texts: row, measure, seeds, ours, paper, FedAvg."""
+    """The same as texts: row, measure, seeds, ours, paper, FedAvg, and the control if the witness has one."""
     written: list[tuple[str, ...]] = []
+    controlled = _against_control(witness, made)
     for row, measure, cell in cells(witness, made):
         column = COLUMNS[measure]
         ours, *others = comparison.texts(cell, column.digits)
         paper = next((text.removeprefix("paper ") for text in others if text.startswith("paper ")), "")
         against = next((text.removeprefix("FedAvg: ") for text in others if text.startswith("FedAvg: ")), "")
-        written.append((row, column.title, str(cell.seeds), ours, paper, against))
+        control = (controlled.get((row, measure), ""),) if witness.control else ()
+        written.append((row, column.title, str(cell.seeds), ours, paper, against, *control))
     return written
+
+
+def _against_control(witness: Witness, made: Sheet) -> dict[tuple[str, str], str]:
+    """How the rows of a witness compare with its control, corrected over them: by row and measure."""
+    by_label = {entry.row.label: entry for entry in made.entries if entry.row.label in witness.rows}
+    control = by_label.get(witness.control)
+    if control is None or control.setting is None:
+        return {}
+    found = {}
+    for measure in witness.measures:
+        column, of_control = COLUMNS[measure], control.setting.values(measure, comparison.VIEW)
+        others = {label: entry.setting for label, entry in by_label.items() if entry.setting and entry is not control}
+        compared = judged([
+            paired(setting.values(measure, comparison.VIEW), of_control, higher=column.higher_is_better)
+            for setting in others.values()
+        ])  # fmt: skip
+        for label, one in zip(others, compared, strict=True):
+            assert one is not None
+            found[label, measure] = comparison.verdict_text(comparison.scaled(one, column), column.digits)
+    return found
 
 
 def command(witness: Witness) -> str:

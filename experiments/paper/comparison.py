@@ -142,13 +142,12 @@ def _fill(entries: Sequence[Entry], key: str, *, same: bool) -> None:
             numbers = np.array(list(own.values())) * column.scale
             printed = _printed(entry.row, key) if same else None
             mean, std = float(numbers.mean()), float(numbers.std())
-            entry.cells[key] = Cell(mean, std, len(numbers), interval(numbers), printed, _scaled(comparison, column))
+            against = scaled(comparison, column) if comparison else None
+            entry.cells[key] = Cell(mean, std, len(numbers), interval(numbers), printed, against)
 
 
-def _scaled(found: Comparison | None, column: Column) -> Comparison | None:
+def scaled(found: Comparison, column: Column) -> Comparison:
     """A comparison in the units that are written."""
-    if found is None:
-        return None
     low, high = (None if end is None else end * column.scale for end in (found.low, found.high))
     return found._replace(difference=found.difference * column.scale, low=low, high=high)
 
@@ -171,9 +170,14 @@ def texts(cell: Cell, digits: int) -> list[str]:
         where = {True: ", inside", False: ", outside", None: ""}[cell.inside]
         lines.append(f"paper {cell.printed.mean:g}{std}: {cell.difference:+.{digits}f}{where}")
     if cell.against:
-        change = "" if math.isnan(cell.against.difference) else f"{cell.against.difference:+.{digits}f}, "
-        lines.append(f"FedAvg: {change}{cell.against.verdict}")
+        lines.append(f"FedAvg: {verdict_text(cell.against, digits)}")
     return lines
+
+
+def verdict_text(found: Comparison, digits: int) -> str:
+    """A difference and its verdict."""
+    change = "" if math.isnan(found.difference) else f"{found.difference:+.{digits}f}, "
+    return f"{change}{found.verdict}"
 
 
 def show(made: Sheet, console: Console | None = None) -> None:

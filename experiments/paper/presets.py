@@ -16,13 +16,16 @@ SEEDS = 6  # that a preset asks for unless it says otherwise: with fewer, no row
 BESIDE: dict[str, dict[str, tuple[str, ...]]] = {
     "performance": {
         "fashion_mnist_mlp": (
-            "fedavg; lr=0.019",  # the control for FedEBA+'s local step, which (1 - alpha) shortens
+            # Controls for FedEBA+'s step: of K local steps (1 - alpha) is left, of the fair part alpha / K is added.
+            "fedavg; lr=0.019",  # as a shorter local step
+            "fedavg; server=sgd(0.19)",  # as a shorter step of the server
             "fedfv; alpha=0.1; window=10",
             "fedeba; tau=0.1,1",
             "fedeba_plus; tau=0.5,1; alpha=0.9",
             "fedeba_plus; tau=0.1,1; alpha=0.9; fair_scale=1",  # the literal reading
             "prac_fedeba_plus; tau=1,5; alpha=0.9",
             "prac_fedeba_plus; tau=0.1,1,5; alpha=0.9; theta=15",
+            "prac_fedeba_plus; tau=0.1,1; alpha=0.9; theta=90",  # the gate never opens
             "afl; gamma=0.7",
             "fedprox; mu=0.1",
             "fedavg_align; tau=0.1; alpha=0.9",

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 FEWEST = 6  # seeds of an interval or a verdict: with five, no two-sided sign-flip test can give p <= 0.05
 LEVEL = 0.05
+NORMAL = 1.959963984540054  # beyond it lie LEVEL / 2 of a normal distribution
 RESAMPLES = 9999
 MOST_ENUMERATED = 16  # seeds whose sign patterns are all tried; of more, SAMPLED patterns are drawn
 SAMPLED = 2**16 - 1
@@ -74,6 +74,10 @@ def judged(comparisons: Sequence[Comparison | None]) -> list[Comparison | None]:
     """
     known = [i for i, one in enumerate(comparisons) if one is not None and not math.isnan(one.p)]
     found = list(comparisons)
+    if not known:
+        return found
+    from scipy import stats  # longer to import than JAX, and most runs show no verdict
+
     adjusted = stats.false_discovery_control([one.p for one in comparisons if one and not math.isnan(one.p)])
     for i, p in zip(known, map(float, adjusted), strict=True):
         one = comparisons[i]
@@ -140,6 +144,8 @@ def _interval(values: tuple[float, ...]) -> tuple[float, float] | None:
         return None
     if np.ptp(numbers) <= EQUAL * np.abs(numbers).max():  # BCa divides by their spread
         return float(numbers.mean()), float(numbers.mean())
+    from scipy import stats  # as above
+
     reach = stats.t.ppf(1 - LEVEL / 2, count - 1) * math.sqrt(count / (count - 1))
     found = stats.bootstrap(
         (numbers,), np.mean, confidence_level=1 - 2 * stats.norm.sf(reach), n_resamples=RESAMPLES, method="BCa",
@@ -200,10 +206,9 @@ def cells(
 def wilson(accuracies: np.ndarray, num_examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Wilson's 95 % interval of each client's accuracy, in percent: a share of so many test examples.
 
-    (a + z^2 / 2n -+ z sqrt(a (1 - a) / n + z^2 / 4n^2)) / (1 + z^2 / n), with z = 1.96.
+    (a + z^2 / 2n -+ z sqrt(a (1 - a) / n + z^2 / 4n^2)) / (1 + z^2 / n), with z = NORMAL.
     """
-    share, n = np.asarray(accuracies, float) / 100, np.maximum(np.asarray(num_examples, float), 1)
-    z = stats.norm.ppf(1 - LEVEL / 2)
+    share, n, z = np.asarray(accuracies, float) / 100, np.maximum(np.asarray(num_examples, float), 1), NORMAL
     middle, reach = share + z**2 / (2 * n), z * np.sqrt(np.maximum(share * (1 - share) / n + z**2 / (4 * n**2), 0))
     low, high = (100 * (middle + sign * reach) / (1 + z**2 / n) for sign in (-1, 1))
     return np.clip(low, 0, 100), np.clip(high, 0, 100)

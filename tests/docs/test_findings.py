@@ -41,11 +41,12 @@ def test_only_claims_with_committed_results_are_judged(generate):
 
 @pytest.mark.parametrize("number", [number for number, witnesses in claims.CLAIMS.items() if witnesses])
 def test_witnesses_are_rows_of_presets(number):
-    for table, task, rows, measures in claims.CLAIMS[number]:
+    for table, task, rows, measures, control in claims.CLAIMS[number]:
         preset = presets.presets()[table]
         known = {row.label for row in preset.rows if row.task == task}
         assert set(rows) <= known, set(rows) - known
         assert set(measures) <= set(preset.measures)
+        assert not control or control in rows
 
 
 def test_a_figure_in_findings_changes_with_the_results(generate, monkeypatch):
