@@ -143,7 +143,7 @@ def placement(client_map: str) -> Any:
 
 def state_placement(made: Round, client_map: str) -> Any:
     """Where a state lives, as in `experiments.program`: rows of clients are divided among the devices of a map."""
-    return ownership.placement(_map_of(client_map), made.shapes[1]) or placement(client_map)
+    return ownership.placement(_map_of(client_map), jax.eval_shape(made.init)) or placement(client_map)
 
 
 def federation_of(data: Data, place: Any) -> Federation:
