@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from fedeba_jax import tree
 from fedeba_jax.examples import counting, take
+from fedeba_jax.tracing import traced_once
 from fedeba_jax.types import Batch, Client, LocalData
 
 
@@ -107,7 +108,7 @@ def num_targets(data: LocalData) -> jax.Array:
 def mean_over_data(client: Client, function: Callable[[Batch], Any], block: int) -> Any:
     """Mean over the client's targets of `function` (itself a mean over a batch), block by block."""
     count = num_targets(client.data)
-    blocks = blocks_of(client, block)
+    blocks, function = blocks_of(client, block), traced_once(function)
 
     def add(b: jax.Array, total: Any) -> Any:
         batch = blocks.batch(b)

@@ -23,6 +23,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from fedeba_jax import tree
+from fedeba_jax.tracing import traced_once
 from fedeba_jax.types import ClientMap, PerDevice
 
 AXIS = "clients"
@@ -167,7 +168,7 @@ def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Ar
     accumulate one row after the other, so a row should be work enough for the device (a client's whole
     data, a block of test examples).
     """
-    mesh = mesh_of(client_map)
+    mesh, function = mesh_of(client_map), traced_once(function)
     groups = 1 if mesh is None else mesh.devices.size
     count = weights.shape[0]
     padded = math.ceil(count / groups) * groups

@@ -15,6 +15,7 @@ from fedeba_jax import ownership, tree
 from fedeba_jax.attacks import Attackers
 from fedeba_jax.client_map import everywhere, gram, map_sum, weighted_sum
 from fedeba_jax.ownership import Seats
+from fedeba_jax.tracing import traced_once
 from fedeba_jax.traffic import Gate, Traffic
 from fedeba_jax.types import ByClient, ByPlace, Client, ClientMap, Divided, Federation, Info, Key, LocalData, Private
 
@@ -290,6 +291,7 @@ def _either(gate: Gate, one: Callable[[Any], Any], other: Callable[[Any], Any], 
 
 def _if(gate: Gate, compute: Callable[[Any], Any], operand: Any) -> Any:
     """compute(operand), or zeros."""
+    compute = compute if isinstance(gate, bool) else traced_once(compute)
     return _either(gate, compute, lambda operand: tree.zeros_like(jax.eval_shape(compute, operand)), operand)
 
 

@@ -15,6 +15,7 @@ from fedeba_jax.evaluate import all_finite, score
 from fedeba_jax.hyperparameters import is_whole
 from fedeba_jax.ownership import Seats
 from fedeba_jax.sampling import Sampler, uniform
+from fedeba_jax.tracing import traced_once
 from fedeba_jax.types import (
     Algorithm,
     Apply,
@@ -270,6 +271,7 @@ def simulate(
     init_key = jax.random.fold_in(key, INIT) if init_key is None else init_key
     given = start(algorithm, init_params, init_key, sizes=sizes, state_dtype=state_dtype) if state is None else state
 
+    @traced_once
     def advance(state: State, first: jax.Array) -> tuple[State, tuple[Info, Any]]:
         state, info = run_rounds(
             algorithm,

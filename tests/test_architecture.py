@@ -13,7 +13,7 @@ from fedeba_jax.hyperparameters import hyperparameters
 
 ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = [
-    ["examples", "files", "types"],
+    ["examples", "files", "tracing", "types"],
     ["hyperparameters", "tree", "stack", "weights", "solvers", "schedules", "augment", "aggregation", "lies", "trust"],
     ["objectives", "gradients", "batching", "privacy", "local"],
     ["client_map", "ownership", "traffic", "attacks", "cohort", "server", "method", "algorithm"],

@@ -18,7 +18,7 @@ from experiments.reporting import loading
 from tests.support.runs import TINY_FLAGS, binary, compilations, make, start
 
 RESULT_FILES = (folder.MARK, folder.RESULTS, folder.SUMMARY)
-GRID = ["--algorithm=fedavg,fedeba", "--grid=lr=0.05,0.1", "--seeds=0,1", "--batch_runs=2", "--eval_every=4"]
+GRID = ["--algorithm=fedavg,fedeba", "--grid=lr=0.05,0.1", "--seeds=0,1", "--batch_runs=2", "--eval_every=2"]
 
 
 def contents(out):
@@ -65,7 +65,7 @@ def rows_of_parts(out):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_worker_the_driver_and_a_node_die_and_the_table_is_that_of_a_plain_sweep(tmp_path, cluster):
-    flags = [*TINY_FLAGS, *GRID, "--rounds=120", f"--compilation_cache={tmp_path / 'cache'}"]
+    flags = [*TINY_FLAGS, *GRID, "--rounds=60", f"--compilation_cache={tmp_path / 'cache'}"]
     whole, out = tmp_path / "whole", tmp_path / "out"
     plain = binary("experiments.sweep", *flags, f"--out={whole}")
     assert plain.returncode == 0, plain.stderr

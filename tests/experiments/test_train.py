@@ -294,7 +294,7 @@ def wait_for_rows(process, out, seconds=300):
 
 def test_killed_interrupted_and_terminated_it_is_resumed_to_the_same_bytes(tmp_path):
     """kill -9, Ctrl-C and SIGTERM in the middle of training; then the same command to its end, its cache damaged."""
-    whole, out, cache, rounds = tmp_path / "whole", tmp_path / "out", tmp_path / "cache", 200
+    whole, out, cache, rounds = tmp_path / "whole", tmp_path / "out", tmp_path / "cache", 100
     done = binary("experiments.train", *arguments(whole, cache, rounds))
     assert done.returncode == 0, done.stderr
     for sent, code, word in [

@@ -258,7 +258,12 @@ def test_state_is_a_fixed_point_of_shapes_and_dtypes(name):
 @every_algorithm
 def test_every_client_is_scored_by_a_global_model_or_by_its_own(name):
     problem = tiny(COHORT)
-    scores = score(made(problem, name), start(name), problem.test, apply=problem.model.apply, client_map=maps.mapped)
+
+    @jax.jit
+    def scored(state, test):
+        return score(made(problem, name), state, test, apply=problem.model.apply, client_map=maps.mapped)
+
+    scores = scored(start(name), problem.test)
     assert {"global", "personal"} & set(scores)
     for found in scores.values():
         assert found.accuracy.shape == found.loss.shape == (6,)
