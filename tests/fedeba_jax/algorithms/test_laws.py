@@ -1,8 +1,4 @@
-"""Laws that every registered algorithm must pass; a new one is covered by being registered.
-
-Compilation is what these tests cost, so all of them work with one-round programs that take the
-cohort, the data, the round and the hyper-parameters as arguments, cached by algorithm and map.
-"""
+"""Laws that every registered algorithm must pass; a new one is covered by being registered."""
 
 import functools
 
@@ -15,33 +11,17 @@ from fedeba_jax import checkpoint
 from fedeba_jax import client_map as maps
 from fedeba_jax.evaluate import score
 from fedeba_jax.hyperparameters import hyperparameters
+from tests.support.one_round import COHORT, IDS, KEY, MAPS, SMALL, one_round, program
 from tests.support.problems import tiny
 
 every_algorithm = pytest.mark.parametrize("name", fedeba_jax.ALGORITHMS)
 
-MAPS = {
-    "map": lambda: maps.mapped,
-    "vmap": lambda: jax.vmap,
-    "chunked": lambda: maps.chunked(3),
-    "sharded": lambda: maps.sharded(maps.device_mesh()),
-    "sharded_vmap": lambda: maps.sharded(maps.device_mesh(), jax.vmap),
-}
-COHORT = 5  # divides neither by the chunks of 3 nor by the 2 shards
-IDS = np.array([2, 0, 5, 3, 1])
-KEY = 11
 AS_USERS = (
     ("xla_cpu_use_fusion_emitters", True),
 )  # the suite's way to emit code rounds by what is around an operation
 BY_CLIENT = {  # what servers remember of each client: the first axis of these counts clients
     "afl": ("mixture",),
     "aaggff": ("p", "gradients"),
-}
-
-
-SMALL = {  # static hyper-parameters that keep the laws cheap, and let a few rounds show everything
-    "fedfv": {"window": 2},
-    "lp_proj": {"dim": 4, "outer": 2, "inner": 2},
-    "rank_core_fed": {"candidates": 3},
 }
 FOLLOWS_LABELS = {"rank_core_fed": "a client's shares of the random mixtures are drawn by its id"}
 BY_PLACE = {"fedfv": "its history lists updates by their place in the cohort; the rounds after show what it says"}
@@ -77,31 +57,6 @@ def close(a, b, tolerance):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=tolerance, rtol=tolerance), a, b)
 
 
-def exactly(ids):
-    """The given cohort in whatever round: a program takes it as data."""
-    return lambda key, round_, sizes: ids
-
-
-def one_round(name, client_map, cohort_size=COHORT, **changes):
-    """(state, ids, round, rate, hparams, federation) -> (state, info), not compiled."""
-    problem = tiny(cohort_size, **changes)
-
-    def run(state, ids, round_, rate, hparams, federation):
-        algorithm = made(problem, name, rate=rate, **hparams)
-        return fedeba_jax.run_round(
-            algorithm, federation, state, jax.random.key(KEY), round_,
-            sizes=problem.sizes, client_map=client_map, sample=exactly(ids),
-        )  # fmt: skip
-
-    return run
-
-
-@functools.cache
-def program(name, map_name="vmap", x64=True, options=None):
-    del x64  # a part of the cache's key
-    return jax.jit(one_round(name, MAPS[map_name]()), compiler_options=dict(options) if options else None)
-
-
 def start(name, cohort_size=COHORT):
     return started(name, cohort_size, jax.config.jax_enable_x64)
 
@@ -124,7 +79,7 @@ def rounds(run, name, count, ids=IDS, rate=0.3, between=lambda state: state):
 
 @with_maps("map_name", ["sharded"], ["map", "chunked", "sharded_vmap"])
 def test_client_maps_agree(x64, map_name, name):
-    """With vmap; that so does `map`, for every algorithm, is a part of the law of many rounds."""
+    """With vmap; that so does `map`, for every algorithm, is a part of the law of runs side by side."""
     close(rounds(program(name, map_name), name, 5), rounds(program(name), name, 5), 1e-8)
 
 
@@ -144,28 +99,40 @@ def test_jit_changes_nothing(x64, name):
 
 
 @every_algorithm
-def test_many_rounds_with_scheduled_numbers_are_one_scan_of_the_same_rounds(x64, name):
-    """A scan over rounds, in one piece or resumed in the middle, is round after round with the numbers of each.
+def test_runs_side_by_side_of_many_rounds_with_scheduled_numbers_are_the_same_rounds_alone(x64, name):
+    """A sweep of scans over rounds, in two parts, is round after round of each run alone, with the numbers of each.
 
-    The scan has its clients under `map`, the rounds have theirs under vmap.
+    The scans have their clients under `map`, the rounds have theirs under vmap. One trace serves all points and parts.
     """
-    problem, key = tiny(COHORT), jax.random.key(KEY)
-    growing = {k: lambda t, v=v: v * (1 + 0.1 * t) for k, v in traced(name).items()}
+    problem, traces, points = tiny(COHORT), [], 2
+    rates = np.array([0.2, 0.3])
+    hparams = {k: v * np.linspace(0.5, 1.1, points) for k, v in traced(name).items()}
+
+    def grown(values):
+        return {k: lambda t, v=v: v * (1 + 0.1 * t) for k, v in values.items()}
+
+    def four_rounds(rate, values, state, first):
+        traces.append(name)
+        algorithm = fedeba_jax.scheduled(lambda **h: made(problem, name, rate=rate, **h), **grown(values))
+        return fedeba_jax.run_rounds(
+            algorithm, problem.federation, state, jax.random.key(KEY), first,
+            rounds=4, sizes=problem.sizes, client_map=maps.mapped,
+        )  # fmt: skip
 
     @jax.jit
-    def four_from(state, first):
-        algorithm = fedeba_jax.scheduled(lambda **h: made(problem, name, rate=0.3, **h), **growing)
-        return fedeba_jax.run_rounds(
-            algorithm, problem.federation, state, key, first, rounds=4, sizes=problem.sizes, client_map=maps.mapped
-        )
+    def sweep(state, first):
+        return fedeba_jax.sweep(four_rounds, (rates, hparams, state), shared=(first,), run_map=jax.vmap)
 
-    middle, first_info = four_from(start(name), 0)
-    scanned, second_info = four_from(middle, 4)
-    state = start(name)
-    for t, ids in enumerate(np.concatenate([first_info["cohort"], second_info["cohort"]])):
-        values = {k: schedule(t) for k, schedule in growing.items()}
-        state, _ = program(name)(state, ids, np.asarray(t), np.asarray(0.3), values, problem.federation)
-    close(scanned, state, 1e-8)
+    middle, first_info = sweep(jax.tree.map(lambda leaf: np.stack([leaf] * points), start(name)), 0)
+    end, second_info = sweep(middle, 4)
+    assert len(traces) == 1
+    cohorts = np.concatenate([first_info["cohort"], second_info["cohort"]], axis=1)
+    for i in range(points):
+        state = start(name)
+        for t, ids in enumerate(cohorts[i]):
+            values = {k: schedule(t) for k, schedule in grown({k: v[i] for k, v in hparams.items()}).items()}
+            state, _ = program(name)(state, ids, np.asarray(t), rates[i], values, problem.federation)
+        close(jax.tree.map(lambda leaf, i=i: leaf[i], end), state, 1e-8)
 
 
 @every_algorithm
@@ -212,9 +179,9 @@ def test_relabelled_clients_give_relabelled_results(x64, name):
     close(results[1].clients, jax.tree.map(lambda leaf: leaf[order], results[0].clients), 1e-10)
 
 
-@with_maps("run_map", ["vmap"], ["map", "sharded"])
+@with_maps("run_map", [], ["vmap", "map", "sharded"])
 def test_swept_equals_single(x64, run_map, name):
-    """Bit-equal under map, 1e-8 under the other run maps; one trace serves every point."""
+    """One round: bit-equal under map, 1e-8 under the other run maps; one trace serves every point."""
     traces, points = [], 3
     federation = tiny(COHORT).federation
     hparams = {k: v * np.linspace(0.5, 1.1, points) for k, v in traced(name).items()}
