@@ -8,7 +8,6 @@ Python looks for garbage seldom: what JAX traced is long-lived, and looking thro
 """
 
 import gc
-import itertools
 import os
 import tempfile
 
@@ -88,19 +87,29 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group(module))
 
 
-MOST_MAPS = 45_000  # of the 65,530 memory maps that Linux grants a process; a test's programs hold up to 2,000 or so
-LOOK_EVERY = 10  # tests; listing the maps takes longer than many a test
-ended = itertools.count(1)
+MOST_MAPS = 60_000  # of the 65,530 memory maps that Linux grants a process
+MAPS_OF_A_PROGRAM = 1_000  # at most; one operation has 3, a round 100 to 400
+to_compile = 0  # programs, until the maps are counted again: listing them takes longer than many a test
+
+
+def _count_down(event, _, **context):
+    global to_compile
+    to_compile -= event == "/jax/core/compile/backend_compile_duration"
+
+
+jax.monitoring.register_event_duration_secs_listener(_count_down)
 
 
 def pytest_runtest_teardown():
     """A worker that kept all programs of the suite would run out of memory maps and die inside XLA."""
-    if next(ended) % LOOK_EVERY:
+    global to_compile
+    if to_compile > 0:
         return
     try:
         with open("/proc/self/maps") as maps:
-            crowded = sum(1 for _ in maps) > MOST_MAPS
+            found = sum(1 for _ in maps)
     except OSError:  # not Linux
         return
-    if crowded:
+    to_compile = (MOST_MAPS - found) // MAPS_OF_A_PROGRAM
+    if to_compile <= 0:
         jax.clear_caches()

@@ -71,13 +71,15 @@ def _standing(preset: Preset, task: str, found: Evidence, data_dir: str | None) 
 
 
 def timed(row: Row, found: Evidence) -> Series | None:
-    """A series of the same algorithm on the same task, with the same options, that was timed."""
+    """Of the series of the same algorithm and task with the same options, the fastest: others had work beside them."""
     options = row.options
-    for series in found.values():
-        same = series.source.task == row.task and all(str(series.settings.get(n)) == v for n, v in options.items())
-        if series.algorithm == row.algorithm and same and series.rounds_per_second:
-            return series
-    return None
+
+    def same(series: Series) -> bool:
+        alike = series.source.task == row.task and series.algorithm == row.algorithm
+        return alike and all(str(series.settings.get(name)) == value for name, value in options.items())
+
+    known = [series for series in found.values() if same(series) and series.rounds_per_second]
+    return max(known, key=lambda series: series.rounds_per_second or 0, default=None)
 
 
 def data_of(name: str, data_dir: str | None = None) -> tuple[str, str]:

@@ -265,9 +265,6 @@ def test_the_binary_trains_lists_and_fails_in_one_line(tmp_path):
     assert trained.returncode == 0, trained.stderr
     assert "global acc. %" in trained.stdout
     assert trained.stderr == ""
-    other = binary("experiments.train", *arguments, "--lr=0.5")
-    assert (other.returncode, other.stderr.count("\n")) == (2, 1)
-    assert "holds a run that is not asked for (lr=0.1 there, 0.5 now)" in other.stderr
     unknown = binary("experiments.train", "--aplha=1")
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
     assert "aplha" in unknown.stderr
