@@ -18,7 +18,7 @@ $(VENV)/.stamp-%: setup.cfg pyproject.toml
 demo: $(VENV)/.stamp-plot  ## train FedAvg, FedEBA+ and Prac-FedEBA+ on embedded images; table and picture
 	$(RUN) -m experiments.demo --out=$(OUT)
 
-test: $(VENV)/.stamp-test  ## the suite (CPU, about 10 minutes on 2 cores)
+test: $(VENV)/.stamp-test  ## the suite (CPU, about 8 minutes on 2 cores)
 	$(RUN) -m pytest -n auto --dist=loadgroup
 
 test-slow: $(VENV)/.stamp-test  ## the checks that take minutes
