@@ -55,12 +55,14 @@ def counted(tmp_path, algorithms, *, devices=8, cohort=64, clients=1000, servers
     return {row["method"]: row for row in json.loads(out.read_text())["rows"]}
 
 
-ROWS = {"ditto": 1, "lp_proj": 1, "fedavg, varp": 2}  # what is sent beside the rows that travel to and fro
+ROWS = {"ditto": 1, "lp_proj": 1, "local_only": 0, "fedavg, varp": 2}  # what is sent beside the rows that travel to and fro
 MOST = {  # models, at 64 clients on 8 devices
     **dict.fromkeys(ALGORITHMS, 1.1),
     **dict.fromkeys(("focus", "mime_lite"), 2.1),  # two clusters; update and gradient
     **dict.fromkeys(("fedeba_plus", "fedavg_align"), 3.1),  # the fair gradient, its average, the update
     "fedmgda_plus": 9.1,  # its own 8 rows as columns, for the Gram matrix, and the update
+    # Gradients, first steps and updates: their 8 rows as columns, and a sum. A round has gradients or first steps.
+    "robust_fedeba_plus": 27.2,
     "fedfv": 20.1,  # the same, the mean update, and a sum for each of 10 past rounds
     **dict.fromkeys(ROWS, 20.1),
     "rank_core_fed": 75.1,  # candidates in a loop
