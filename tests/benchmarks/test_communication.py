@@ -55,7 +55,12 @@ def counted(tmp_path, algorithms, *, devices=8, cohort=64, clients=1000, servers
     return {row["method"]: row for row in json.loads(out.read_text())["rows"]}
 
 
-ROWS = {"ditto": 1, "lp_proj": 1, "local_only": 0, "fedavg, varp": 2}  # what is sent beside the rows that travel to and fro
+ROWS = {
+    "ditto": 1,
+    "lp_proj": 1,
+    "local_only": 0,
+    "fedavg, varp": 2,
+}  # what is sent beside the rows that travel to and fro
 MOST = {  # models, at 64 clients on 8 devices
     **dict.fromkeys(ALGORITHMS, 1.1),
     **dict.fromkeys(("focus", "mime_lite"), 2.1),  # two clusters; update and gradient
@@ -104,7 +109,9 @@ def test_cost_does_not_grow_with_devices_or_clients(tmp_path):
 def test_rows_of_clients_cost_what_travels_however_many_clients_there_are(tmp_path):
     """0.4 sqrt(n devices) rows each way, with what is left of a last turn; FedFV's past is one sum for each round."""
     for cohort, clients in ((64, 4000), (256, 4000)):
-        found = counted(tmp_path, ["ditto", "lp_proj", "fedfv"], cohort=cohort, clients=clients, servers=["varp"])
+        found = counted(
+            tmp_path, ["ditto", "lp_proj", "local_only", "fedfv"], cohort=cohort, clients=clients, servers=["varp"]
+        )
         for method, beside in ROWS.items():
             assert found[method]["models"] == pytest.approx(beside + travelling(found[method]), abs=0.1)
             assert found[method]["models"] < beside + 1.3 * 2 * 0.4 * (cohort * 8) ** 0.5
