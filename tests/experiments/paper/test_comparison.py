@@ -6,7 +6,7 @@ import io
 import pytest
 
 from experiments.execution import folder
-from experiments.paper import comparison, costs, drawing, evidence, presets, standing
+from experiments.paper import claims, comparison, costs, drawing, evidence, presets, standing
 from experiments.paper.presets import Panel
 from experiments.paper.rows import Row
 from tests.support import folders
@@ -200,3 +200,13 @@ def test_every_kind_of_pane_is_drawn(found, tmp_path):
     assert drawn.count(f"{TASK}, seeds 0 to 7") == 4
     with pytest.raises(drawing.Skipped, match="nothing of it was run yet"):
         drawing.draw(PERFORMANCE._replace(panels=panels), [[]] * 4, tmp_path)
+
+
+def test_the_rows_of_a_claim_are_compared_with_its_control(found):
+    """Here FedAvg is the control: the last column says what the one before it says."""
+    witness = claims.Witness("performance", TASK, (FEDAVG.label, EBA.label), ("variance",), control=FEDAVG.label)
+    of_fedavg, of_eba = claims.lines(witness, sheet(found))
+    assert of_fedavg[-1] == ""
+    assert of_eba[-1] == of_eba[-2] == "-33.50, better"
+    without = claims.lines(witness._replace(control=""), sheet(found))
+    assert without == [of_fedavg[:-1], of_eba[:-1]]
