@@ -71,11 +71,14 @@ def _standing(preset: Preset, task: str, found: Evidence, data_dir: str | None) 
 
 
 def timed(row: Row, found: Evidence) -> Series | None:
-    """Of the series of the same algorithm and task with the same options, the fastest: others had work beside them."""
+    """Of the series of the same algorithm and task with the same options, the fastest: others had work beside them.
+
+    One that diverged costs nothing from then on, and does not count.
+    """
     options = row.options
 
     def same(series: Series) -> bool:
-        alike = series.source.task == row.task and series.algorithm == row.algorithm
+        alike = (series.source.task, series.algorithm, series.diverged) == (row.task, row.algorithm, None)
         return alike and all(str(series.settings.get(name)) == value for name, value in options.items())
 
     known = [series for series in found.values() if same(series) and series.rounds_per_second]
