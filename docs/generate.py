@@ -95,7 +95,7 @@ def api() -> str:
 
 
 MAIN = ("performance", "fashion_mnist_mlp", ("mean", "variance"))  # what the README shows
-MAIN_ROWS = ("fedavg", "qffl q=0.5", "fedfv alpha=0.1 window=10", "fedeba tau=0.1")
+MAIN_ROWS = ("fedavg", "fedavg server=sgd(0.19)", "qffl q=0.5", "fedfv alpha=0.1 window=10", "fedeba tau=0.1")
 MAIN_ROWS += tuple(f"fedeba_plus tau={tau} alpha=0.9" for tau in ("0.1", "0.5", "1"))
 MAIN_ROWS += tuple(f"prac_fedeba_plus tau={tau} alpha=0.9" for tau in ("0.1", "1", "5"))
 NOTHING = "No result is committed yet."
@@ -124,9 +124,9 @@ def main_results() -> str:
             verdicts = " / ".join(cell.against.verdict for cell in cells if cell.against)
             rows.append((f"`{label}`", str(cells[0].seeds), *(text for pair in both for text in pair), verdicts))
     if not rows:
-        return "No run of the paper's setting is committed yet in [results](results/README.md); below are two seeds."
+        return "No run of the paper's setting is committed yet in [results](results/README.md)."
     head = ("row", "seeds", *(text for key in keys for text in (COLUMNS[key].title, "paper")), "against FedAvg")
-    where = "All rows: [results](results/README.md); what they say: [FINDINGS.md](FINDINGS.md)."
+    where = "What they say, claim by claim: [FINDINGS.md](FINDINGS.md)."
     return f"{table(head, rows)}\n\n{where}"
 
 

@@ -60,7 +60,7 @@ CLAIMS: dict[int, tuple[Witness, ...]] = {
     6: (Witness("performance", FASHION, (FEDAVG, *CONTROLS, EBA, f"{EBA} fair_scale=1"), BOTH, CONTROLS[1]),),
     7: (Witness("ablation_components", FASHION, COMPONENTS, BOTH),),
     8: (Witness("tau_alpha", FASHION, EBA_BY_ALPHA, BOTH),),
-    9: (Witness("tau_alpha", FASHION, EBA_BY_TAU, BOTH),),
+    9: (Witness("tau_alpha", FASHION, EBA_BY_TAU, BOTH, "fedeba_plus tau=1 alpha=0.9"),),
     10: tuple(Witness("theta", task, ANGLES, (*BOTH, "additional_cost")) for task in (FASHION, CIFAR)),
     11: (Witness("cv", FASHION, (FEDAVG, "qffl q=0.5", "fedfv alpha=0.1 window=10", EBA), ("cv",)),),
     12: (
