@@ -12,7 +12,7 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments.command import cli, grids
+from experiments.command import cli
 from experiments.command import flags as common_flags
 from experiments.command.tasks import FIELDS
 from experiments.execution import session
@@ -36,15 +36,7 @@ KEYS = ("mean", "variance", "variance_corrected", "worst5", "best5", "gap", "byt
 
 def main() -> None:
     session.set_up()
-    asked = grids.make(
-        FLAGS.algorithm,
-        [{}],
-        task_name=FLAGS.task,
-        changes=common_flags.changes(),
-        seeds=common_flags.seeds(),
-        most=FLAGS.max_runs,
-    )
-    out = Path(FLAGS.out)
+    asked, out = common_flags.runs([{}], "--algorithm"), Path(FLAGS.out)
     session.run(asked, out, Progress(), only_these=True)
     summary.write(out)
     settings = loading.group(loading.load([out]), model=None)

@@ -3,15 +3,17 @@
 Stopped, it is resumed by the same command; a demo that is whole is shown again. --overwrite trains anew.
 """
 
+from functools import partial
 from pathlib import Path
 
 from absl import flags
 
-from experiments.command import cli, grids
+from experiments.command import cli
 from experiments.command import flags as common_flags
 from experiments.execution import session
 from experiments.execution.progress import Progress
 from experiments.reporting import loading, pictures, summary, tables
+from experiments.reporting.style import drawn
 from fedeba_jax.metrics import SHOWN
 
 FLAGS = flags.FLAGS
@@ -23,10 +25,8 @@ DEFAULTS = {"algorithm": "fedavg,fedeba_plus,prac_fedeba_plus", "seeds": "0,1", 
 
 def main() -> None:
     session.set_up()
-    changes = {} if FLAGS.rounds is None else {"rounds": FLAGS.rounds}
-    seeds, most = common_flags.seeds(), FLAGS.max_runs
-    asked = grids.make(FLAGS.algorithm, [{}], task_name=TASK, changes=changes, seeds=seeds, most=most)
-    task, out, named = asked[0].task, Path(FLAGS.out), ", ".join(FLAGS.seeds)
+    asked, out, named = common_flags.runs([{}], "--algorithm", task=TASK), Path(FLAGS.out), ", ".join(FLAGS.seeds)
+    task = asked[0].task
     print(
         f"{task.dataset}: {task.clients} clients with {task.shards_per_client} label shards each, "
         f"{task.cohort_size} sampled in each round, {task.rounds} rounds, seeds {named}"
@@ -37,7 +37,7 @@ def main() -> None:
     averaged = summary.most_averaged(settings)
     title = f"{TASK}, seeds {named}: mean of the last {averaged} evaluations; lower variance is fairer"
     tables.show(tables.build(settings, title, model=None, keys=SHOWN))
-    pictures.write_overview(settings, f"{TASK}, test data, seeds {named}", out / "demo.png")
+    drawn(out / "demo.png", partial(pictures.overview, settings, f"{TASK}, test data, seeds {named}"))
 
 
 if __name__ == "__main__":

@@ -7,15 +7,17 @@ All flags of a task work. It prints a table and draws holdings.png in --out (def
 trained. The data seed is that of --seeds, of which it takes one, or --data_seed.
 """
 
+from functools import partial
 from pathlib import Path
 
 from absl import flags
 
-from experiments.command import cli, grids, opening
+from experiments.command import cli, opening
 from experiments.command import flags as common_flags
 from experiments.command.runs import Run
 from experiments.command.tasks import FIELDS
 from experiments.reporting import holdings
+from experiments.reporting.style import drawn
 
 FLAGS = flags.FLAGS
 common_flags.declare("task", *FIELDS, "data", "data_dir", "seeds", "data_seed", "validation", "plot", "out")
@@ -26,8 +28,7 @@ def runs() -> list[Run]:
     seeds = common_flags.seeds()
     if len(seeds) != 1:
         raise ValueError(f"--seeds={','.join(FLAGS.seeds)} names {len(seeds)} seeds; describe takes one")
-    others = common_flags.others(0.0)
-    return grids.make(["fedavg"], [{}], task_name=FLAGS.task, changes=common_flags.changes(), seeds=seeds, **others)
+    return common_flags.runs([{}], "--algorithm", algorithms=["fedavg"])
 
 
 def main() -> None:
@@ -51,7 +52,7 @@ def main() -> None:
     if FLAGS.plot:
         out = Path(FLAGS.out or f"runs/describe/{FLAGS.task}")
         out.mkdir(parents=True, exist_ok=True)
-        holdings.write(told, out / "holdings.png")
+        drawn(out / "holdings.png", partial(holdings.draw, told))
 
 
 if __name__ == "__main__":

@@ -8,18 +8,20 @@ Programs differ by method and attack; shares, taus and seeds share them. Stopped
 --overwrite trains anew. robustness.md and robustness.png in --out hold the result.
 """
 
+from functools import partial
 from pathlib import Path
 
 from absl import flags
 
-from experiments.command import calls, cli, grids, hparams
+from experiments.command import calls, cli, hparams
 from experiments.command import flags as common_flags
 from experiments.command.runs import Run
 from experiments.command.tasks import FIELDS
 from experiments.command.values import shown
 from experiments.execution import session
 from experiments.execution.progress import Progress
-from experiments.reporting import pictures, robustness, summary
+from experiments.reporting import robustness, summary
+from experiments.reporting.style import drawn
 
 METHODS = ("fedavg", "fedeba_plus", "fedeba_plus:geometric_median", "robust_fedeba_plus")
 ATTACKS = (
@@ -60,17 +62,7 @@ def runs() -> list[Run]:
             for tau in taus
             for attack in attacks
         ]
-        made = grids.make(
-            [algorithm],
-            assignments,
-            task_name=FLAGS.task,
-            changes=common_flags.changes(),
-            seeds=common_flags.seeds(),
-            flag="--against",
-            most=FLAGS.max_runs,
-            **common_flags.others(0.0),
-        )
-        found |= {run.id: run for run in made}
+        found |= {run.id: run for run in common_flags.runs(assignments, "--against", algorithms=[algorithm])}
     return list(found.values())
 
 
@@ -93,10 +85,7 @@ def main() -> None:
     (out / "robustness.md").write_text(told)
     print(told)
     if FLAGS.plot:
-        try:
-            robustness.draw(out, title, out / "robustness.png")
-        except pictures.Skipped as reason:
-            print(f"no picture: {reason}")
+        drawn(out / "robustness.png", partial(robustness.draw, out, title))
     print(f"tables: {out / 'robustness.md'}")
 
 

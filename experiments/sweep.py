@@ -42,8 +42,7 @@ def runs() -> list[Run]:
     for flag, number in (("random", FLAGS.random), ("batch_runs", FLAGS.batch_runs)):
         if number < 0:
             raise ValueError(f"--{flag}={number} is not valid; give 0 or more")
-    others = common_flags.others(VALIDATION)
-    if FLAGS.select_on == "validation" and not others["validation"]:
+    if FLAGS.select_on == "validation" and not common_flags.others(VALIDATION)["validation"]:
         raise ValueError(
             "--select_on=validation needs a validation split; give --validation=0.1, or --select_on=test "
             "(chooses on the test data, as the paper did)"
@@ -56,16 +55,7 @@ def runs() -> list[Run]:
         assignments = grids.sampled(axes, FLAGS.random, random_seed, FLAGS.max_runs)
     else:
         assignments = grids.grid(axes, FLAGS.max_runs)
-    return grids.make(
-        FLAGS.algorithm,
-        assignments,
-        task_name=FLAGS.task,
-        changes=common_flags.changes(),
-        seeds=common_flags.seeds(),
-        flag="--point" if FLAGS.point else "--grid",
-        most=FLAGS.max_runs,
-        **others,
-    )
+    return common_flags.runs(assignments, "--point" if FLAGS.point else "--grid", validation=VALIDATION)
 
 
 def shard(asked: list[Run], text: str) -> list[Run]:

@@ -9,11 +9,12 @@ is resumed by the same command. The default of --out is runs/TASK/ALGORITHM[-HPA
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from absl import flags
 
-from experiments.command import cli, grids, hparams, listing
+from experiments.command import cli, hparams, listing
 from experiments.command import flags as common_flags
 from experiments.command.runs import Run
 from experiments.command.tasks import OPTIONS, SGD, TASKS
@@ -22,12 +23,12 @@ from experiments.execution import session
 from experiments.execution.progress import Progress
 from experiments.reporting import pictures, summary
 from experiments.reporting.series import Setting
+from experiments.reporting.style import drawn
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("hparams", "", "Hyper-parameters of the algorithm, as tau=0.1,alpha=0.9; --list shows them.")
 flags.DEFINE_integer("seed", None, "One seed; the same as --seeds with one entry.")
 common_flags.declare(*common_flags.TRAINING, "plot", "list")
-VALIDATION = 0.0  # the default fraction
 
 
 def runs() -> list[Run]:
@@ -40,16 +41,7 @@ def runs() -> list[Run]:
         raise ValueError(f"--algorithm={','.join(FLAGS.algorithm)} names {len(FLAGS.algorithm)}; train takes one")
     given = hparams.pairs(FLAGS.hparams)
     hparams.check_names(FLAGS.algorithm[0], given)  # fields of the task have flags of their own
-    return grids.make(
-        FLAGS.algorithm,
-        [given],
-        task_name=FLAGS.task,
-        changes=common_flags.changes(),
-        seeds=common_flags.seeds(),
-        flag="--hparams",
-        most=FLAGS.max_runs,
-        **common_flags.others(VALIDATION),
-    )
+    return common_flags.runs([given], "--hparams")
 
 
 def main() -> None:
@@ -64,7 +56,7 @@ def main() -> None:
     title = f"{FLAGS.task}, seeds {', '.join(FLAGS.seeds)}"
     settings = summary.show(out, title=title)
     if FLAGS.plot:
-        pictures.write_overview(settings, f"{asked[0].algorithm} on {title}", out / "curves.png")
+        drawn(out / "curves.png", partial(pictures.overview, settings, f"{asked[0].algorithm} on {title}"))
     print(f"results: {out}")
     for setting in settings:
         if setting.diverged:

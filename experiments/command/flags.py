@@ -4,11 +4,14 @@ A binary declares those that have an effect in it as its own: --help shows them,
 """
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
 from experiments.command import datasets, grids
+from experiments.command.grids import Assignment
+from experiments.command.runs import Run
 from experiments.command.tasks import CHOICES, FIELDS, HELP, OPTIONS, TASKS
 from experiments.command.values import shown
 from fedeba_jax.client_map import NAMES as MAPS
@@ -82,6 +85,22 @@ def set_defaults(defaults: dict[str, Any]) -> None:
     """Other defaults of flags for a binary, shown by its --help; called before the flags are parsed."""
     for name, value in defaults.items():
         FLAGS.set_default(name, value)
+
+
+def runs(
+    points: Sequence[Assignment], flag: str, *, algorithms: Sequence[str] = (), task: str = "", validation: float = 0.0
+) -> list[Run]:
+    """The runs that the flags ask for: these points of all algorithms on a task.
+
+    Args:
+      points: texts of hyper-parameters and fields of the task.
+      flag: where they come from, for errors.
+      algorithms: instead of --algorithm.
+      task: instead of --task.
+      validation: the default of --validation.
+    """
+    common = {"task_name": task or FLAGS.task, "changes": changes(), "seeds": seeds(), "most": FLAGS.max_runs}
+    return grids.make(algorithms or FLAGS.algorithm, points, flag=flag, **common, **others(validation))
 
 
 def changes() -> dict[str, Any]:

@@ -227,16 +227,15 @@ def is_packed(folder: Path) -> bool:
 
 def lines(path: Path) -> list[Line]:
     """The lines of a table, damaged ones among them; of a packed folder, too."""
-    if path.exists():
-        with open(path, errors="surrogateescape", newline="\n") as file:
-            return [Line(text, _row(text)) for text in file]
-    if not packed(path).exists():
-        return []
+    opened: Any = open if path.exists() else lzma.open
+    held = path if path.exists() else packed(path)
     try:
-        with lzma.open(packed(path), "rt", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        with opened(held, "rt", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             return [Line(text, _row(text)) for text in file]
+    except FileNotFoundError:
+        return []
     except (lzma.LZMAError, EOFError) as error:
-        raise ValueError(f"{packed(path)} is damaged ({error}); restore it") from None
+        raise ValueError(f"{held} is damaged ({error}); restore it") from None
 
 
 def _row(text: str) -> dict[str, Any] | None:

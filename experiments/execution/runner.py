@@ -225,17 +225,8 @@ def _run_batch(
             saved = None if over else _unpadded((counters, state), group, len(batch))
             if not records:
                 continue
-            evaluated = rows.of_evaluation(
-                batch,
-                supply.tables,
-                scores,
-                counters,
-                done,
-                over=over,
-                origin=origin,
-                flipped=wrong_labels,
-                judges=judges,
-            )
+            said: Any = {"over": over, "origin": origin, "flipped": wrong_labels, "judges": judges}
+            evaluated = rows.of_evaluation(batch, supply.tables, scores, counters, done, **said)
             new = {folder.RESULTS: evaluated}
             if log_rounds:
                 new[folder.ROUNDS] = rows.of_rounds(batch, info, before.diverged_round, first)
@@ -247,9 +238,9 @@ def _run_batch(
             if over or len(unsaved) >= checkpoint_every:
                 recovery.save(out, *here)
                 unsaved.clear()
-            chunk = Chunk(batch, evaluated, first, rounds, seconds, compiles)
-            folder.append_rows(out / folder.TIMINGS, [_timing(chunk)])
-            tell(chunk)
+            timing = {"runs": _ids(batch), "rounds": rounds, "seconds": seconds, "compiled": compiles}
+            folder.append_rows(out / folder.TIMINGS, [timing])
+            tell(Chunk(batch, evaluated, first, rounds, seconds, compiles))
     except KeyboardInterrupt:
         if unsaved:
             recovery.save(out, *unsaved[-1])
@@ -295,11 +286,6 @@ def _check_same_data(out: Path, datasets: dict[str, Dataset]) -> None:
                 f"--out={out} holds rows of another {name} ({changed[0]}: md5 {md5.get(changed[0])} there, "
                 f"{now[changed[0]]} now); restore the data, or give another folder"
             )
-
-
-def _timing(chunk: Chunk) -> dict[str, Any]:
-    ids = [run.id for run in chunk.runs]
-    return {"runs": ids, "rounds": chunk.rounds, "seconds": chunk.seconds, "compiled": chunk.compiled}
 
 
 def _origin(dataset: Dataset) -> dict[str, Any]:

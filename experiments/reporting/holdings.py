@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.reporting.style import PALETTE, SHADES, Skipped, figure
+from experiments.reporting.style import PALETTE, SHADES, figure
 from fedeba_jax.data.holdings import Holdings, holdings, label_counts, most_common, shuffled
 from fedeba_jax.data.ragged import Ragged
 
@@ -99,11 +99,10 @@ def _name(told: Description, client: np.intp) -> str:
     return told.names[client] if told.names else str(client)
 
 
-def draw(told: Description, out: Path) -> Path:
+def draw(told: Description, out: Path) -> None:
     """Sizes, labels by client, and distances from the mixture of all, side by side."""
     with figure(out, [told.title], 15, 4.6, panes=(1, 3), width_ratios=(1, 1.6, 1)) as panes:
         _draw(told, *panes)
-    return out
 
 
 def _draw(told: Description, sizes: Any, heat: Any, distance: Any) -> None:
@@ -129,11 +128,3 @@ def _draw(told: Description, sizes: Any, heat: Any, distance: Any) -> None:
         distance.hist(values, bins=edges, color=colour, alpha=0.7, label=label)
     distance.set(xlabel="total variation between a client's labels and all", ylabel="clients")
     distance.legend(frameon=False, fontsize=9)
-
-
-def write(told: Description, out: Path) -> None:
-    """Draw the picture, and print where it is, or why there is none."""
-    try:
-        print(f"picture: {draw(told, out)}")
-    except Skipped as reason:
-        print(f"no {out.name}: {reason}")

@@ -178,9 +178,8 @@ def _load_folder(folder: Path) -> list[Series]:
             _check(row, ROW | {name: kind for name, kind in LAST_ROW.items() if name in row})
             _check(row["hparams"], dict.fromkeys(row["hparams"], SCALAR))
             _check(row["settings"], dict.fromkeys(row["settings"], SCALAR))
-        source = Source(
-            folder, experiment["task"], tuple(map(str, experiment["varies"])), _missing(rows, experiment["runs"])
-        )
+        varies, missing = tuple(map(str, experiment["varies"])), _missing(rows, experiment["runs"])
+        source = Source(folder, experiment["task"], varies, missing)
         origins = [_origin(one) for one in experiment["origins"]]
         rates = _rates(folder / TIMINGS)
         _check_whole(folder, rows)

@@ -177,15 +177,6 @@ def overview(settings: Sequence[Setting], title: str, out: Path) -> None:
             variance.yaxis.set_minor_formatter("{x:g}")
 
 
-def write_overview(settings: Sequence[Setting], title: str, out: Path) -> None:
-    """Draw `overview`, and print where it is, or why there is none."""
-    try:
-        overview(settings, title, out)
-        print(f"picture: {out}")
-    except Skipped as reason:
-        print(f"no {out.name}: {reason}")
-
-
 def gates(settings: Sequence[Setting], view: View, out: Path) -> None:
     """How often the gate opens during training, and what that costs for each theta."""
     gated = [s for s in comparable(settings) if all(run.has_gate for run in s.runs)]

@@ -6,7 +6,7 @@ numbers differ in dashes and markers too, so that they are told apart in grey.
 
 import contextlib
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,15 @@ def no_library() -> str:
     """Why no picture can be drawn at all; "" if they can."""
     missing = importlib.util.find_spec("matplotlib") is None
     return "matplotlib is not installed; pip install 'fedeba_jax[plot]'" if missing else ""
+
+
+def drawn(out: Path, draw: Callable[[Path], None]) -> None:
+    """Draw a picture, and print where it is, or why there is none."""
+    try:
+        draw(out)
+        print(f"picture: {out}")
+    except Skipped as reason:
+        print(f"no {out.name}: {reason}")
 
 
 def color(n: int) -> str:

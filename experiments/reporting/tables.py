@@ -92,9 +92,7 @@ def build(
     has_front = set(FRONT) <= set(keys) and len(usable) > 1
     front = _front(rows, part) if has_front else []
     told = ["" if other is None else rows[other].label for other in others]
-    rows = [
-        row._replace(baseline=name, on_front=i in front) for i, (row, name) in enumerate(zip(rows, told, strict=True))
-    ]
+    rows = [row._replace(baseline=told[i], on_front=i in front) for i, row in enumerate(rows)]
     return Table(title, columns, rows, _notes(rows, columns, model, last, has_front), has_front)
 
 
@@ -286,12 +284,8 @@ def _against_text(row: Row, shown: Column, style: Style) -> str:
         return style.escape(other.verdict)
     if shown.part == "p":
         return style.escape("n/a" if other.adjusted is None else f"{other.adjusted:.3g}")
-    around = (
-        ""
-        if other.low is None or other.high is None
-        else f" [{_signed(other.low, shown)}, {_signed(other.high, shown)}]"
-    )
-    return style.escape(_signed(other.difference, shown) + around)
+    ends = [_signed(end, shown) for end in (other.low, other.high) if end is not None]
+    return style.escape(_signed(other.difference, shown) + (f" [{', '.join(ends)}]" if ends else ""))
 
 
 def _scaled(value: float, shown: Column) -> str:

@@ -1,11 +1,13 @@
 """What clients hold, in text and as a picture."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 
-from experiments.reporting import holdings, pictures, style
+from experiments.reporting import holdings, style
+from experiments.reporting.style import drawn
 from fedeba_jax.data import partition
 from fedeba_jax.data.ragged import Ragged
 
@@ -70,13 +72,12 @@ def test_of_many_labels_the_most_common_are_drawn():
 
 
 def test_the_picture(told, tmp_path, capsys):
-    holdings.write(told, tmp_path / "holdings.png")
+    drawn(tmp_path / "holdings.png", partial(holdings.draw, told))
     assert (tmp_path / "holdings.png").stat().st_size > 10_000
     assert capsys.readouterr().out == f"picture: {tmp_path / 'holdings.png'}\n"
 
 
 def test_without_the_library_it_says_so(told, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(style, "no_library", lambda: "matplotlib is not installed")
-    holdings.write(told, tmp_path / "holdings.png")
+    drawn(tmp_path / "holdings.png", partial(holdings.draw, told))
     assert capsys.readouterr().out == "no holdings.png: matplotlib is not installed\n"
-    assert holdings.Skipped is pictures.Skipped

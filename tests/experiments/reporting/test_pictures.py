@@ -2,11 +2,13 @@
 
 import importlib.util
 import itertools
+from functools import partial
 
 import pytest
 
 from experiments.reporting import pictures, style
 from experiments.reporting.loading import group, load
+from experiments.reporting.style import drawn
 from tests.support.folders import Run, both, sweep_folder, write_folder
 
 
@@ -71,7 +73,7 @@ def test_gates_with_a_schedule_of_theta_beside_numbers(tmp_path):
 
 def test_the_overview_shows_both_models_and_what_diverged(methods, tmp_path, capsys):
     out = tmp_path / "all.png"
-    pictures.write_overview(group(load([methods]), model=None), "title", out)
+    drawn(out, partial(pictures.overview, group(load([methods]), model=None), "title"))
     assert out.stat().st_size > 10_000
     assert capsys.readouterr().out == f"picture: {out}\n"
 
@@ -86,10 +88,10 @@ def test_the_overview_of_more_lines_than_colours_and_of_equal_clients(tmp_path):
 def test_an_overview_of_nothing_says_why(tmp_path, capsys, monkeypatch):
     folder = write_folder(tmp_path / "f", [Run("fedavg", {"test": [(50, 1)]}, diverged=1)])
     settings = group(load([folder]), model=None)
-    pictures.write_overview(settings, "title", tmp_path / "curves.png")
+    drawn(tmp_path / "curves.png", partial(pictures.overview, settings, "title"))
     assert capsys.readouterr().out == "no curves.png: every setting diverged or has no figures\n"
     folder = write_folder(tmp_path / "g", [Run("fedavg", {"test": [(50, 1)]})])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    pictures.write_overview(group(load([folder])), "title", tmp_path / "curves.png")
+    drawn(tmp_path / "curves.png", partial(pictures.overview, group(load([folder])), "title"))
     assert "no curves.png: matplotlib is not installed; pip install 'fedeba_jax[plot]'" in capsys.readouterr().out
     assert not (tmp_path / "curves.png").exists()
