@@ -7,9 +7,9 @@ is what one device receives in a round, in units of the model, of branches the l
 devices wait for each other; "state" and "temp" are MiB of one device: what is kept between rounds, and what the round
 needs beside it. --out: a JSON file.
 
-Where clients keep rows between rounds, those rows travel that find no place at home (`fedeba_jax.ownership`), in turns
-of "a turn" rows. How many turns a round has depends on who is sampled. "turns" is their mean over 500 cohorts that the
-sampler draws, and "models" and "meetings" count so many.
+Where clients keep rows between rounds, the rows of those travel that find no place at home (`fedeba_jax.ownership`), in
+turns. How many turns a round has depends on who is sampled. "turns" is their mean over 500 cohorts that the sampler
+draws, and "models" and "meetings" count so many.
 """
 
 import functools
@@ -79,8 +79,7 @@ def mean_turns(clients: int, cohort: int, devices: int) -> float:
     sizes = Sizes(clients, cohort, EXAMPLES, 0)
 
     def turns(ids: jax.Array) -> jax.Array:
-        seats = ownership.seated(ownership.ordered(ids, clients, devices), clients, devices)
-        return -(-seats.absent // ownership.rows_in_a_turn(cohort, devices))
+        return ownership.seated(ownership.ordered(ids, clients, devices), clients, devices).turns[-1]
 
     return float(jax.jit(lambda: jax.lax.map(turns, cohorts(jax.random.key(0), 0, DRAWN, sizes)))().mean())
 
@@ -93,7 +92,7 @@ def row(name: str, server: str, clients: int, cohort: int) -> dict[str, Any]:
     return {
         "method": method, "devices": devices, "cohort": cohort, "clients": clients,
         "models": found.num_bytes / model, "meetings": found.meetings,
-        "turns": turns, "a_turn": ownership.rows_in_a_turn(cohort, devices),
+        "turns": turns,
         "state": memory.output_size_in_bytes / 2**20, "temp": memory.temp_size_in_bytes / 2**20,
     }  # fmt: skip
 
@@ -105,14 +104,14 @@ def main() -> None:
     rows = []
     print(
         f"{'method':24}{'devices':>8}{'n':>6}{'M':>9}{'models':>9}{'meetings':>9}{'state MiB':>11}{'temp MiB':>10}"
-        f"{'turns':>7}{'a turn':>8}"
+        f"{'turns':>7}"
     )
     for name, server in [*known, *(("fedavg", server) for server in FLAGS.servers)]:
         rows.append(row(name, server, clients, cohort))
         told = rows[-1]
         print(
             f"{told['method']:24}{told['devices']:8}{told['cohort']:6}{told['clients']:9}{told['models']:9.2f}"
-            f"{told['meetings']:9.1f}{told['state']:11.1f}{told['temp']:10.1f}{told['turns']:7.1f}{told['a_turn']:8}",
+            f"{told['meetings']:9.1f}{told['state']:11.1f}{told['temp']:10.1f}{told['turns']:7.1f}",
             flush=True,
         )
     measure.write(FLAGS.out, "communication", rows, {})

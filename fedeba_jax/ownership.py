@@ -2,18 +2,19 @@
 
 Client i lives on device i // ceil(M / devices). Every device trains ceil(n / devices) clients of a cohort, its own ones
 first; those that find no place at home fill the places that are free elsewhere. Only the rows of these travel, to the
-device that trains them and back: about 0.4 sqrt(n devices) rows, whatever M is. They go in turns of a few rows, each
-of which one device sends to all.
+device that trains them and back, whatever M is. They go in turns: in each, every device may send one row to the device
+that is so many further, as many for all. Places are given so that there are few turns.
 
 On one device, and under a map without any, rows are simply indexed.
 """
 
-import math
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedeba_jax import tree
@@ -21,85 +22,98 @@ from fedeba_jax.client_map import WHOLE, lengthened, mesh_of, on_each
 from fedeba_jax.types import ByClient, ByPlace, ClientMap, State
 
 
+Places = tuple[jax.Array, jax.Array, jax.Array]
+
+
 class Seats(NamedTuple):
     """The places that the clients of a cohort have on the devices."""
 
     id: jax.Array  # [n] who has the place; device d has the places from d ceil(n / devices) on
-    away: jax.Array  # [n + a turn] the places whose client lives elsewhere, ascending; then n
-    absent: jax.Array  # [] how many these are
-
-
-def rows_in_a_turn(cohort_size: int, devices: int) -> int:
-    """So many that most rounds need four turns or five: fewer would be more meetings, more would travel in vain."""
-    return max(1, round(0.1 * math.sqrt(cohort_size * devices)))
+    turn: jax.Array  # [n] in which the row of this client travels; -1: it is at home
+    turns: jax.Array  # [devices] when all are done that go so many devices further: 0, 1, ...
 
 
 def ordered(ids: jax.Array, num_clients: int, devices: int) -> jax.Array:
-    """These clients (different ones, [n]) in the order of their places: a function of who they are alone."""
+    """These clients (different ones, [n]) in the order of their places: a function of who they are alone.
+
+    Who finds no place at home goes as many devices further as lets most others go with it, until all have places.
+    """
     n, block, share = ids.shape[0], -(-ids.shape[0] // devices), -(-num_clients // devices)
-    ids = jnp.sort(ids)
+    ids, device = jnp.sort(ids), jnp.arange(devices)
     owner = ids // share
     rank = jnp.arange(n) - jnp.searchsorted(owner, owner)  # among the clients of its device
-    home = owner * block + rank
-    stays = (rank < block) & (home < n)
-    taken = jnp.zeros(n, bool).at[jnp.where(stays, home, n)].set(True, mode="drop")
-    free = jnp.argsort(taken, stable=True)  # the free places come first
-    place = jnp.where(stays, home, free[jnp.cumsum(~stays) - 1])
+    load, room = jnp.bincount(owner, length=devices), jnp.clip(n - device * block, 0, block)
+    further = (device[:, None] + device[None]) % devices  # [how many, from which device]
+    home = jnp.minimum(load, room)
+
+    def some_leave(found: Places) -> Places:
+        place, seated, taken = found  # of each client; how many of each device have a place; how many places it gave
+        fits = (seated < load)[None] & (taken < room)[further]
+        best = jnp.argmax(fits.sum(1))
+        leaves, to = fits[best], further[best]
+        place = jnp.where(leaves[owner] & (rank == seated[owner]), (to * block + taken[to])[owner], place)
+        return place, seated + leaves, taken.at[to].add(leaves)
+
+    start: Places = owner * block + rank, home, home
+    place, *_ = jax.lax.while_loop(lambda found: (found[1] < load).any(), some_leave, start)
     return jnp.zeros_like(ids).at[place].set(ids)
 
 
 def seated(ids: jax.Array, num_clients: int, devices: int) -> Seats:
-    """Clients [n] in the order of their places, and who of them are away from home."""
+    """Clients [n] in the order of their places, and when the rows of those travel that are away from home."""
     n, block, share = ids.shape[0], -(-ids.shape[0] // devices), -(-num_clients // devices)
-    place = jnp.arange(n)
-    away = jnp.sort(jnp.where(ids // share == place // block, n, place))
-    nobody = jnp.full(rows_in_a_turn(n, devices), n)
-    return Seats(ids, jnp.concatenate([away, nobody]), jnp.sum(away < n))
+    home = ids // share
+    further = (jnp.arange(n) // block - home) % devices
+    way = home * devices + further
+    order = jnp.argsort(way)
+    before = jnp.arange(n) - jnp.searchsorted(way[order], way[order])  # of those that go the same way
+    before = jnp.zeros_like(before).at[order].set(before)
+    needed = jnp.zeros(devices, before.dtype).at[further].max(before + 1).at[0].set(0)
+    turns = jnp.cumsum(needed)
+    return Seats(ids, jnp.where(further > 0, turns[further] - needed[further] + before, -1), turns)
 
 
 def rows(client_map: ClientMap, seats: Seats, kept: Any) -> Any:
     """The rows of a cohort, [n, ...], of what is kept for all clients, [M, ...]."""
-    mesh, n = mesh_of(client_map), seats.id.shape[0]
-    if mesh is None or not jax.tree.leaves(kept):
+    mesh, n = _owners(client_map, kept), seats.id.shape[0]
+    if mesh is None:
         return tree.rows(kept, seats.id)
-    axis = mesh.axis_names[0]
+    split = PartitionSpec(mesh.axis_names[0])
 
+    @one_run_at_a_time
+    @functools.partial(on_each, mesh, in_specs=(split, WHOLE), out_specs=split)
     def read(kept: Any, seats: Seats) -> Any:
         here = _Here(mesh, seats, kept)
 
         def turn(k: jax.Array, found: Any) -> Any:
-            places = here.in_turn(k)
-            sent = _sent_to_all(_some(kept, *here.index(places)), axis)
-            return _write(found, here.seat(places), sent)
+            sent = _some(kept, here.home(here.leaving(k)))
+            return _write(found, here.seat(here.coming(k)), here.passed_on(sent, here.further(k)))
 
-        found = _some(kept, *here.index(here.places))
-        return jax.lax.fori_loop(0, here.turns, turn, found)
+        return jax.lax.fori_loop(0, here.turns, turn, _some(kept, here.home(here.places)))
 
-    found = on_each(mesh, read, (PartitionSpec(axis), WHOLE), PartitionSpec(axis))(kept, seats)
-    return jax.tree.map(lambda leaf: leaf[:n], found)
+    return jax.tree.map(lambda leaf: leaf[:n], read(kept, seats))
 
 
 def set_rows(client_map: ClientMap, seats: Seats, kept: Any, values: Any) -> Any:
     """What is kept for all clients, with these rows of the cohort in it, in its own types."""
-    mesh = mesh_of(client_map)
-    if mesh is None or not jax.tree.leaves(kept):
+    mesh = _owners(client_map, kept)
+    if mesh is None:
         return tree.set_rows(kept, seats.id, values)
-    axis = mesh.axis_names[0]
+    split = PartitionSpec(mesh.axis_names[0])
     values = jax.tree.map(lambda leaf, like: jnp.asarray(leaf, like.dtype), values, kept)
 
+    @one_run_at_a_time
+    @functools.partial(on_each, mesh, in_specs=(split, split, WHOLE), out_specs=split)
     def write(kept: Any, values: Any, seats: Seats) -> Any:
         here = _Here(mesh, seats, kept)
 
         def turn(k: jax.Array, kept: Any) -> Any:
-            places = here.in_turn(k)
-            seat = here.seat(places)
-            sent = _sent_to_all(_some(values, seat, seat < here.block), axis)
-            return _write(kept, here.home(places), sent)
+            sent = _some(values, here.seat(here.coming(k)))
+            return _write(kept, here.home(here.leaving(k)), here.passed_on(sent, here.devices - here.further(k)))
 
         return jax.lax.fori_loop(0, here.turns, turn, _write(kept, here.home(here.places), values))
 
-    split = PartitionSpec(axis)
-    return on_each(mesh, write, (split, split, WHOLE), split)(kept, _whole_blocks(mesh, values), seats)
+    return write(kept, _whole_blocks(mesh, values), seats)
 
 
 class Own(NamedTuple):
@@ -183,56 +197,92 @@ def owners(client_map: ClientMap, state: State) -> int:
     return mesh.devices.size if mesh is not None and kept else 1
 
 
+def _owners(client_map: ClientMap, kept: Any) -> Mesh | None:
+    """The devices that rows are divided among; None where one has all of them, or there are none."""
+    mesh = mesh_of(client_map)
+    return mesh if mesh is not None and mesh.devices.size > 1 and jax.tree.leaves(kept) else None
+
+
 class _Here:
     """Indices as one device has them; one that is beyond its rows, or its places, is the number of these."""
 
     def __init__(self, mesh: Mesh, seats: Seats, kept: Any) -> None:
-        self.n, devices = seats.id.shape[0], mesh.devices.size
-        self.block, self._turn = -(-self.n // devices), rows_in_a_turn(self.n, devices)
-        self.turns = -(-seats.absent // self._turn)
-        self._seats, self._rows = seats, jax.tree.leaves(kept)[0].shape[0]
-        self._device = jax.lax.axis_index(mesh.axis_names[0])
-        self.places = self._device * self.block + jnp.arange(self.block)
+        self._axis, self.devices, self._n = mesh.axis_names[0], mesh.devices.size, seats.id.shape[0]
+        self._block, self._rows = -(-self._n // self.devices), jax.tree.leaves(kept)[0].shape[0]
+        self._seats, self._device = seats, jax.lax.axis_index(self._axis)
+        self.places = self._device * self._block + jnp.arange(self._block)
+        self.turns = seats.turns[-1]
 
-    def in_turn(self, k: jax.Array) -> jax.Array:
-        """The places whose clients' rows travel in the k-th turn."""
-        return jax.lax.dynamic_slice_in_dim(self._seats.away, k * self._turn, self._turn)
+    def leaving(self, k: jax.Array) -> jax.Array:
+        """The place elsewhere, [1], of the client of this device whose row travels in the k-th turn; n if none does."""
+        return self._one(self._seats.id // self._rows, k)
+
+    def coming(self, k: jax.Array) -> jax.Array:
+        """The place here, [1], of the client of another device whose row travels in the k-th turn; n if none does."""
+        return self._one(jnp.arange(self._n) // self._block, k)
+
+    def _one(self, device: jax.Array, k: jax.Array) -> jax.Array:
+        found = (self._seats.turn == k) & (device == self._device)
+        return jnp.where(found.any(), jnp.argmax(found), self._n)[None]
+
+    def further(self, k: jax.Array) -> jax.Array:
+        """How many devices further the rows of the k-th turn go."""
+        return jnp.searchsorted(self._seats.turns, k, side="right")
 
     def seat(self, places: jax.Array) -> jax.Array:
         """Where these places are among those of this device."""
-        return _within(places - self._device * self.block, self.block)
+        return _within(places - self._device * self._block, self._block)
 
     def home(self, places: jax.Array) -> jax.Array:
         """Where the clients of these places have their rows on this device."""
-        index = self._seats.id[jnp.minimum(places, self.n - 1)] - self._device * self._rows
-        return jnp.where(places < self.n, _within(index, self._rows), self._rows)
+        index = self._seats.id[jnp.minimum(places, self._n - 1)] - self._device * self._rows
+        return jnp.where(places < self._n, _within(index, self._rows), self._rows)
 
-    def index(self, places: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The same, and whether they are here."""
-        index = self.home(places)
-        return index, index < self._rows
+    def passed_on(self, rows: Any, further: jax.Array) -> Any:
+        """What each device sends to that so many further, 1 or more; all devices agree on the number."""
+
+        def by(number: int) -> Callable[[Any], Any]:
+            pairs = [(device, (device + number) % self.devices) for device in range(self.devices)]
+            return lambda rows: jax.lax.ppermute(rows, self._axis, pairs)
+
+        sent, unpack = _joined(rows)
+        return unpack(jax.lax.switch(further - 1, [by(number) for number in range(1, self.devices)], sent))
+
+
+def _joined(rows: Any) -> tuple[list[jax.Array], Callable[[list[jax.Array]], Any]]:
+    """The numbers of each type as one array, for devices meet once for each array; and the way back."""
+    leaves, structure = jax.tree.flatten(rows)
+    kinds = dict.fromkeys(leaf.dtype for leaf in leaves)  # in the same order in every process
+    joined, back = zip(*(ravel_pytree([leaf for leaf in leaves if leaf.dtype == kind]) for kind in kinds), strict=True)
+
+    def unpack(joined: list[jax.Array]) -> Any:
+        parts = {kind: iter(of(part)) for kind, of, part in zip(kinds, back, joined, strict=True)}
+        return jax.tree.unflatten(structure, [next(parts[leaf.dtype]) for leaf in leaves])
+
+    return list(joined), unpack
+
+
+def one_run_at_a_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Under vmap, too, one after the other: of branches that all runs share only one is taken."""
+    return jax.custom_batching.sequential_vmap(function)
 
 
 def _within(index: jax.Array, count: int) -> jax.Array:
     return jnp.where((index >= 0) & (index < count), index, count)
 
 
-def _some(stacked: Any, index: jax.Array, here: jax.Array) -> Any:
-    """The rows that are here; zeros for the others."""
-
-    def some(leaf: jax.Array) -> jax.Array:
-        found = leaf[jnp.minimum(index, leaf.shape[0] - 1)]
-        return jnp.where(here.reshape(-1, *[1] * (leaf.ndim - 1)), found, jnp.zeros((), leaf.dtype))
-
-    return jax.tree.map(some, stacked)
-
-
-def _sent_to_all(rows: Any, axis: str) -> Any:
-    """Rows that one device has, and the others have as zeros."""
-    return jax.tree.map(lambda leaf: jax.lax.psum(leaf, axis).astype(leaf.dtype), rows)
+def _some(stacked: Any, index: jax.Array) -> Any:
+    """The rows that are here; anything for the others."""
+    return jax.tree.map(lambda leaf: leaf[jnp.minimum(index, leaf.shape[0] - 1)], stacked)
 
 
 def _write(stacked: Any, index: jax.Array, values: Any) -> Any:
+    """These rows in their places; those whose index is beyond the last are left out.
+
+    Without the barrier XLA's CPU compiler takes such an index, if it is the only one, for that of the next device's
+    first row, where the rows of all devices were one array before: it reads there, and writes here.
+    """
+    stacked = jax.lax.optimization_barrier(stacked)
     return jax.tree.map(lambda leaf, value: leaf.at[index].set(value, mode="drop"), stacked, values)
 
 

@@ -69,14 +69,14 @@ MOST = {  # models, at 64 clients on 8 devices
     # Gradients, first steps and updates: their 8 rows as columns, and a sum. A round has gradients or first steps.
     "robust_fedeba_plus": 27.2,
     "fedfv": 20.1,  # the same, the mean update, and a sum for each of 10 past rounds
-    **dict.fromkeys(ROWS, 20.1),
+    **dict.fromkeys(ROWS, 14.1),
     "rank_core_fed": 75.1,  # candidates in a loop
 }
 
 
 def travelling(row):
     """Models that are rows of clients away from home: there and back, in as many turns as are expected."""
-    return 2 * row["turns"] * row["a_turn"]
+    return 2 * row["turns"]
 
 
 def test_devices_receive_a_model_or_two(tmp_path):
@@ -107,20 +107,20 @@ def test_cost_does_not_grow_with_devices_or_clients(tmp_path):
 
 @pytest.mark.slow
 def test_rows_of_clients_cost_what_travels_however_many_clients_there_are(tmp_path):
-    """0.4 sqrt(n devices) rows each way, with what is left of a last turn; FedFV's past is one sum for each round."""
-    for cohort, clients in ((64, 4000), (256, 4000)):
+    """In twice the turns that the fullest device needs at least; FedFV's past is one sum for each round."""
+    for cohort, clients, most in ((64, 4000, 6), (256, 4000, 12)):
         found = counted(
             tmp_path, ["ditto", "lp_proj", "local_only", "fedfv"], cohort=cohort, clients=clients, servers=["varp"]
         )
         for method, beside in ROWS.items():
-            assert found[method]["models"] == pytest.approx(beside + travelling(found[method]), abs=0.1)
-            assert found[method]["models"] < beside + 1.3 * 2 * 0.4 * (cohort * 8) ** 0.5
+            assert found[method]["models"] == pytest.approx(beside + travelling(found[method]), abs=0.2)
+            assert found[method]["models"] < beside + 2 * most
         gram = cohort**2 / 199_210
         assert found["fedfv"]["models"] == pytest.approx(cohort / 8 + 12 + gram, abs=0.1)
 
 
 @pytest.mark.slow
-def test_state_of_a_device_falls_with_devices(tmp_path):
+def test_state_of_a_device_falls_with_devices_and_rows_hardly_travel_more(tmp_path):
     """1,024 rows of clients, or 256 x 11 of places, beside one model and, of VARP, two."""
     found = {
         d: counted(tmp_path, ["ditto", "fedfv"], devices=d, cohort=256, clients=1024, servers=["varp"])
@@ -131,3 +131,5 @@ def test_state_of_a_device_falls_with_devices(tmp_path):
         assert rows["ditto"]["state"] == pytest.approx((1 + 1024 / devices) * model, rel=0.02)
         assert rows["fedavg, varp"]["state"] == pytest.approx((2 + 1024 / devices) * model, rel=0.02)
         assert rows["fedfv"]["state"] == pytest.approx((1 + 256 * 11 / devices) * model, rel=0.02)
+    for method in ("ditto", "fedavg, varp"):
+        assert found[256][method]["models"] < 1.5 * found[8][method]["models"]

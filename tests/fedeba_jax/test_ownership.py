@@ -13,6 +13,7 @@ from fedeba_jax import ownership, tree
 from fedeba_jax.evaluate import score
 from fedeba_jax.server import SERVERS
 from tests.support.problems import COUNTS, tiny
+from tests.support.runs import binary
 
 SIZES = [(10, 4, 2), (9, 5, 2), (5, 5, 4), (100, 10, 8), (1000, 64, 8), (3, 2, 8)]
 
@@ -32,16 +33,40 @@ def test_devices_have_their_own_clients_first(clients, n, devices):
         np.testing.assert_array_equal(seats.id, again.id)
         np.testing.assert_array_equal(np.sort(seats.id), np.sort(ids))
         owner, device = np.asarray(seats.id) // share, np.arange(n) // block
-        np.testing.assert_array_equal(seats.away[: seats.absent], np.flatnonzero(owner != device))
-        assert (np.asarray(seats.away[seats.absent :]) == n).all()
+        np.testing.assert_array_equal(np.asarray(seats.turn) >= 0, owner != device)
         room = np.bincount(device, minlength=devices)
-        assert seats.absent == np.maximum(np.bincount(owner, minlength=devices) - room, 0).sum()
+        assert absent(seats) == np.maximum(np.bincount(owner, minlength=devices) - room, 0).sum()
+        check_turns(seats, owner, device, devices)
+
+
+def absent(seats):
+    """How many clients are away from home."""
+    return int((np.asarray(seats.turn) >= 0).sum())
+
+
+def check_turns(seats, owner, device, devices):
+    """In a turn all go equally many devices further, no device sends two rows or gets two, and no turn is idle."""
+    turn = np.asarray(seats.turn)
+    assert set(turn[turn >= 0]) == set(range(int(seats.turns[-1])))
+    for k in range(int(seats.turns[-1])):
+        (further,) = set(((device - owner) % devices)[turn == k])
+        assert seats.turns[further - 1] <= k < seats.turns[further]
+        assert len(set(owner[turn == k])) == len(set(device[turn == k])) == (turn == k).sum()
+
+
+def test_few_turns_bring_all_rows_to_their_places():
+    """As many as the fullest device must send, and a few; on 64 devices hardly more than on 8."""
+    rng = np.random.default_rng(0)
+    for devices, most in ((8, 6.5), (64, 8.0)):
+        drawn = jnp.array([rng.permutation(1024)[:64] for _ in range(200)])
+        seats = jax.jit(jax.vmap(seats_of(1024, devices)))(drawn)
+        assert 3 < seats.turns[:, -1].mean() < most
 
 
 def test_full_participation_moves_nobody():
     seats = seats_of(10, 4)(np.arange(10)[::-1])
     np.testing.assert_array_equal(seats.id, np.arange(10))
-    assert seats.absent == 0
+    assert absent(seats) == 0
 
 
 def kept(clients):
@@ -82,7 +107,12 @@ def test_rows_are_read_and_written_wherever_they_live(clients, n):
         jax.tree.map(np.testing.assert_array_equal, found, tree.rows(before, np.asarray(seats.id)))
         expected = tree.set_rows(jax.tree.map(jnp.asarray, before), np.sort(ids), values)
         jax.tree.map(np.testing.assert_array_equal, after, expected)
-    assert seats.absent > (2 if n == 20 else 1) * ownership.rows_in_a_turn(n, 2)
+    assert absent(seats) == seats.turns[-1] == -(-n // 2)
+
+
+def test_rows_find_their_way_among_eight_devices():
+    done = binary("tests.support.on_eight_devices")
+    assert done.returncode == 0, done.stderr
 
 
 STATEFUL = {
