@@ -21,7 +21,6 @@ from fedeba_jax import tree
 from fedeba_jax.client_map import WHOLE, lengthened, mesh_of, on_each
 from fedeba_jax.types import ByClient, ByPlace, ClientMap, State
 
-
 Places = tuple[jax.Array, jax.Array, jax.Array]
 
 
@@ -80,7 +79,7 @@ def rows(client_map: ClientMap, seats: Seats, kept: Any) -> Any:
         return tree.rows(kept, seats.id)
     split = PartitionSpec(mesh.axis_names[0])
 
-    @one_run_at_a_time
+    @_one_run_at_a_time
     @functools.partial(on_each, mesh, in_specs=(split, WHOLE), out_specs=split)
     def read(kept: Any, seats: Seats) -> Any:
         here = _Here(mesh, seats, kept)
@@ -102,7 +101,7 @@ def set_rows(client_map: ClientMap, seats: Seats, kept: Any, values: Any) -> Any
     split = PartitionSpec(mesh.axis_names[0])
     values = jax.tree.map(lambda leaf, like: jnp.asarray(leaf, like.dtype), values, kept)
 
-    @one_run_at_a_time
+    @_one_run_at_a_time
     @functools.partial(on_each, mesh, in_specs=(split, split, WHOLE), out_specs=split)
     def write(kept: Any, values: Any, seats: Seats) -> Any:
         here = _Here(mesh, seats, kept)
@@ -262,8 +261,8 @@ def _joined(rows: Any) -> tuple[list[jax.Array], Callable[[list[jax.Array]], Any
     return list(joined), unpack
 
 
-def one_run_at_a_time(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Under vmap, too, one after the other: of branches that all runs share only one is taken."""
+def _one_run_at_a_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Under vmap, runs go one after the other: a switch over all of them at once would take every branch."""
     return jax.custom_batching.sequential_vmap(function)
 
 
