@@ -17,6 +17,7 @@ import optax
 import fedeba_jax
 from experiments.execution import folder
 from experiments.paper import claims, comparison, evidence, presets, standing
+from experiments.reporting import robustness
 from experiments.reporting.columns import COLUMNS
 from experiments.reporting.series import Series, grouped
 from fedeba_jax import ALGORITHMS
@@ -205,10 +206,16 @@ def what_is_missing() -> str:
     )
 
 
+def under_attack() -> str:
+    """The worst cases of the committed study on embedded images."""
+    return robustness.report(ROOT / evidence.RESULTS_DIR / "robustness_mini", "Embedded images").strip()
+
+
 PARTS: dict[str, dict[str, Any]] = {
     "README.md": {"method list": method_list, "results": main_results},
     "docs/methods.md": {"what goes with what": what_goes_with_what, "sections": sections},
     "docs/api.md": {"api": api},
+    "docs/robustness.md": {"worst case": under_attack},
     "FINDINGS.md": {
         f"claim {number}": functools.partial(findings, number) for number, found in claims.CLAIMS.items() if found
     },
