@@ -51,10 +51,10 @@ COMPONENTS = (FEDAVG, "fedeba tau=0.1", "fedavg_align tau=0.1 alpha=0.9", EBA)
 CLAIMS: dict[int, tuple[Witness, ...]] = {
     1: tuple(Witness("performance", task, (FEDAVG, EBA), (*BOTH, "worst5")) for task in (FASHION, CIFAR)),
     2: (
-        Witness("performance", FASHION, (*FAIR, *ADDED, EBA), ("variance",)),
-        Witness("performance", CIFAR, (*FAIR, EBA), ("variance",)),
+        Witness("performance", FASHION, (*FAIR, *ADDED, EBA), ("variance",), EBA),
+        Witness("performance", CIFAR, (*FAIR, EBA), ("variance",), EBA),
     ),
-    3: (Witness("performance", FASHION, (*FAIR, *ADDED), ("mean",)),),
+    3: (Witness("performance", FASHION, (*FAIR, *ADDED), BOTH),),
     4: (Witness("performance", FASHION, (FEDAVG, CONTROLS[1], *PRAC), BOTH, CONTROLS[1]),),
     5: (),
     6: (Witness("performance", FASHION, (FEDAVG, *CONTROLS, EBA, f"{EBA} fair_scale=1"), BOTH, CONTROLS[1]),),
@@ -62,7 +62,7 @@ CLAIMS: dict[int, tuple[Witness, ...]] = {
     8: (Witness("tau_alpha", FASHION, EBA_BY_ALPHA, BOTH),),
     9: (Witness("tau_alpha", FASHION, EBA_BY_TAU, BOTH, "fedeba_plus tau=1 alpha=0.9"),),
     10: tuple(Witness("theta", task, ANGLES, (*BOTH, "additional_cost")) for task in (FASHION, CIFAR)),
-    11: (Witness("cv", FASHION, (FEDAVG, "qffl q=0.5", "fedfv alpha=0.1 window=10", EBA), ("cv",)),),
+    11: (Witness("cv", FASHION, (FEDAVG, "qffl q=0.5", "fedfv alpha=0.1 window=10", EBA), ("cv",), EBA),),
     12: (
         Witness("momentum", FASHION, (f"{FEDAVG} server=momentum(0.9)", f"{EBA} server=momentum(0.9)"), BOTH),
         Witness("varp", FASHION, (f"{FEDAVG} server=varp(1.0)", f"{EBA} server=varp(1.0)"), BOTH),

@@ -15,6 +15,7 @@ import numpy as np
 from experiments.execution.folder import shown
 from experiments.reporting.statistics import wilson
 
+FEW = 2  # seeds that are told one by one
 LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
 # Settings that decide which examples each client has.
 DEALT = ("dataset", "clients", "partition", "shards_per_client", "dirichlet", "test_split", "label_noise")
@@ -151,6 +152,10 @@ class Setting:
     @property
     def status(self) -> str:
         """Why it takes no part in a comparison; "" if it does."""
+        if len(self.diverged) > FEW:
+            first, last = min(self.diverged.values()), max(self.diverged.values())
+            rounds = f"rounds {first} to {last}" if last > first else f"round {first}"
+            return f"diverged: {len(self.diverged)} of {len(self.runs)} seeds in {rounds}"
         if self.diverged:
             return "diverged: " + ", ".join(f"seed {seed} in round {t}" for seed, t in self.diverged.items())
         finished = all(run.finished for run in self.runs)

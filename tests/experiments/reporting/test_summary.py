@@ -116,3 +116,10 @@ def test_what_diverged_is_returned_and_shown(tmp_path, capsys):
     settings = summary.show(write_folder(tmp_path / "f", runs))
     assert [setting.diverged for setting in settings] == [{4: 3}, {}]
     assert "fedavg (diverged: seed 4 in round 3)" in capsys.readouterr().out
+
+
+def test_many_seeds_that_diverged_are_told_together(tmp_path):
+    figures = {"test": [(50, 1)] * 2}
+    runs = [Run("fedavg", figures, seed=seed, diverged=seed + 2 if seed < 3 else None) for seed in range(6)]
+    (setting,) = summary.show(write_folder(tmp_path / "f", runs))
+    assert setting.status == "diverged: 3 of 6 seeds in rounds 2 to 4"

@@ -196,7 +196,7 @@ def test_in_a_browser_it_sorts_filters_hovers_and_loads_nothing(page, tmp_path):
     assert found["shows_evil"]
     assert found["title"] == f"toy {EVIL}"
     grid = [f"fedeba tau={tau} mu={mu}" for tau in (1, 2) for mu in (1, 2)]
-    broken = f"{grid[3]} (diverged: {', '.join(f'seed {seed} in round 2' for seed in range(6))})"
+    broken = f"{grid[3]} (diverged: 6 of 6 seeds in round 2)"
     assert found["rows"] == ["fedavg", EVIL, *grid[:3], broken]
     assert found["by_variance"] == [grid[2], grid[1], grid[0], "fedavg", EVIL, broken]
     assert found["direction"] == "ascending"
