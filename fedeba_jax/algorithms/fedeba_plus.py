@@ -31,7 +31,7 @@ def fedeba_plus(
     local: LocalTraining,
     server: Server,
     *,
-    tau: Temperature = 1.0,
+    tau: Temperature = 0.1,
     alpha: Fraction = 0.9,
     theta: Degrees = 0.0,
     fair_scale: NonNegative | None = None,
@@ -42,7 +42,7 @@ def fedeba_plus(
     Args:
       local: local training.
       server: server optimizer.
-      tau: temperature of both softmaxes.
+      tau: temperature of both softmaxes; 0.1 is the paper's, and the fairest of those tried on FashionMNIST.
       alpha: strength of the alignment, in [0, 1]; 0 is FedEBA.
       theta: fair angle in degrees: a larger angle of the losses opens the gate.
       fair_scale: factor c of g~ in a local step; none is 1/K, 1 the literal reading.
