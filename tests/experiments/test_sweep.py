@@ -21,7 +21,7 @@ BAD = [
     (["--grid=tau"], "--grid=tau is not NAME=VALUE"),
     (["--grid=tau=1,1"], "names a value twice"),
     (["--grid=tau=1", "--grid=tau=2"], "--grid=tau=... is given twice"),
-    (["--grid=tua=1"], "nothing is called 'tua'; fedeba_plus takes tau=1.0"),
+    (["--grid=tua=1"], "nothing is called 'tua'; fedeba_plus takes tau=0.1"),
     (["--grid=tau=fast"], "--grid: tau=fast is not valid for fedeba_plus"),
     (["--grid=tau=-1"], "--grid: tau=-1 is not valid"),
     (["--grid=steps=0.5"], "--steps=0.5 is not valid; steps takes int values"),

@@ -101,7 +101,7 @@ def test_a_folder_holds_everything(trained):
     experiment = json.loads((trained / "experiment.json").read_text())
     first, second = experiment["runs"].values()
     assert first["settings"]["cohort_size"] == 3
-    assert first["hparams"] == {"tau": 1.0, "alpha": 0.9, "theta": 0.0, "fair_scale": None, "prior": "none"}
+    assert first["hparams"] == {"tau": 0.1, "alpha": 0.9, "theta": 0.0, "fair_scale": None, "prior": "none"}
     assert (first["seed"], second["seed"]) == (0, 1)
     assert (first["rounds"], experiment["varies"]) == (2, [])
     (origin,) = experiment["origins"]
@@ -141,7 +141,7 @@ def test_what_is_finished_is_not_trained_again(trained):
     [
         ({"seeds": (0,)}, "seed=1 there, 0 now"),
         ({"seeds": (0, 1), "lr": 0.2}, "lr=0.1 there, 0.2 now"),
-        ({"seeds": (0, 1), "text": "tau=0.5,alpha=0.1"}, "tau=1.0 there, 0.5 now, alpha=0.9 there, 0.1 now"),
+        ({"seeds": (0, 1), "text": "tau=0.5,alpha=0.1"}, "tau=0.1 there, 0.5 now, alpha=0.9 there, 0.1 now"),
     ],
 )
 def test_a_folder_of_other_runs_is_refused_and_what_differs_is_named(trained, changes, told):
