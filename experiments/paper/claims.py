@@ -58,7 +58,7 @@ CLAIMS: dict[int, tuple[Witness, ...]] = {
     4: (Witness("performance", FASHION, (FEDAVG, CONTROLS[1], *PRAC), BOTH, CONTROLS[1]),),
     5: (),
     6: (Witness("performance", FASHION, (FEDAVG, *CONTROLS, EBA, f"{EBA} fair_scale=1"), BOTH, CONTROLS[1]),),
-    7: (Witness("ablation_components", FASHION, COMPONENTS, BOTH),),
+    7: (Witness("ablation_components", FASHION, COMPONENTS, BOTH, EBA),),
     8: (Witness("tau_alpha", FASHION, EBA_BY_ALPHA, BOTH),),
     9: (Witness("tau_alpha", FASHION, EBA_BY_TAU, BOTH, "fedeba_plus tau=1 alpha=0.9"),),
     10: tuple(Witness("theta", task, ANGLES, (*BOTH, "additional_cost")) for task in (FASHION, CIFAR)),
