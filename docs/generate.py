@@ -99,6 +99,7 @@ MAIN = ("performance", "fashion_mnist_mlp", ("mean", "variance"))  # what the RE
 MAIN_ROWS = ("fedavg", "fedavg server=sgd(0.19)", "qffl q=0.5", "fedfv alpha=0.1 window=10", "fedeba tau=0.1")
 MAIN_ROWS += tuple(f"fedeba_plus tau={tau} alpha=0.9" for tau in ("0.1", "0.5", "1"))
 MAIN_ROWS += tuple(f"prac_fedeba_plus tau={tau} alpha=0.9" for tau in ("0.1", "1", "5"))
+MAIN_ROWS += ("prac_fedeba_plus tau=0.1 alpha=0.9 server=sgd(0.19)",)
 NOTHING = "No result is committed yet."
 
 

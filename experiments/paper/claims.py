@@ -40,6 +40,7 @@ EBA_BY_ALPHA = (
 )
 PRAC = tuple(f"prac_fedeba_plus tau={tau} alpha=0.9{theta}" for theta in ("", " theta=15") for tau in ("0.1", "1", "5"))
 PRAC += tuple(f"prac_fedeba_plus tau={tau} alpha=0.9 theta=90" for tau in ("0.1", "1"))
+PRAC += ("prac_fedeba_plus tau=0.1 alpha=0.9 server=sgd(0.19)",)
 FAIR = (
     *("qffl q=0.5", "fedmgda_plus eps=0.03", "propfair M=0.2 eps=0.2", "term t=0.1", "aaggff", "ditto lam=0.5"),
     *("focus", "lp_proj", "rank_core_fed"),

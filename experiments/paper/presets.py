@@ -26,6 +26,7 @@ BESIDE: dict[str, dict[str, tuple[str, ...]]] = {
             "prac_fedeba_plus; tau=1,5; alpha=0.9",
             "prac_fedeba_plus; tau=0.1,1,5; alpha=0.9; theta=15",
             "prac_fedeba_plus; tau=0.1,1; alpha=0.9; theta=90",  # the gate never opens
+            "prac_fedeba_plus; tau=0.1; alpha=0.9; server=sgd(0.19)",  # the fair part about once, as FedEBA+ has it
             "afl; gamma=0.7",
             "fedprox; mu=0.1",
             "fedavg_align; tau=0.1; alpha=0.9",
