@@ -74,7 +74,7 @@ def seated(ids: jax.Array, num_clients: int, devices: int) -> Seats:
 
 def rows(client_map: ClientMap, seats: Seats, kept: Any) -> Any:
     """The rows of a cohort, [n, ...], of what is kept for all clients, [M, ...]."""
-    mesh, n = _owners(client_map, kept), seats.id.shape[0]
+    mesh, n = _divided_among(client_map, kept), seats.id.shape[0]
     if mesh is None:
         return tree.rows(kept, seats.id)
     split = PartitionSpec(mesh.axis_names[0])
@@ -95,7 +95,7 @@ def rows(client_map: ClientMap, seats: Seats, kept: Any) -> Any:
 
 def set_rows(client_map: ClientMap, seats: Seats, kept: Any, values: Any) -> Any:
     """What is kept for all clients, with these rows of the cohort in it, in its own types."""
-    mesh = _owners(client_map, kept)
+    mesh = _divided_among(client_map, kept)
     if mesh is None:
         return tree.set_rows(kept, seats.id, values)
     split = PartitionSpec(mesh.axis_names[0])
@@ -196,7 +196,7 @@ def owners(client_map: ClientMap, state: State) -> int:
     return mesh.devices.size if mesh is not None and kept else 1
 
 
-def _owners(client_map: ClientMap, kept: Any) -> Mesh | None:
+def _divided_among(client_map: ClientMap, kept: Any) -> Mesh | None:
     """The devices that rows are divided among; None where one has all of them, or there are none."""
     mesh = mesh_of(client_map)
     return mesh if mesh is not None and mesh.devices.size > 1 and jax.tree.leaves(kept) else None

@@ -221,12 +221,13 @@ def _run_batch(
             before, counters = counters, rows.add(counters, info, first, group.task.cohort_size)
             done += rounds
             over = done >= group.task.rounds or bool(counters.diverged_round[: len(batch)].all())
-            wrong_labels = flipped(group.pools, supply.tables) if over else None
+            wrong = flipped(group.pools, supply.tables) if over else None
             saved = None if over else _unpadded((counters, state), group, len(batch))
             if not records:
                 continue
-            said: Any = {"over": over, "origin": origin, "flipped": wrong_labels, "judges": judges}
-            evaluated = rows.of_evaluation(batch, supply.tables, scores, counters, done, **said)
+            evaluated = rows.of_evaluation(
+                batch, supply.tables, scores, counters, done, over=over, origin=origin, flipped=wrong, judges=judges
+            )
             new = {folder.RESULTS: evaluated}
             if log_rounds:
                 new[folder.ROUNDS] = rows.of_rounds(batch, info, before.diverged_round, first)

@@ -4,7 +4,8 @@ The paper's maximum-entropy programme with a trust prior q and one more constrai
 q under sum p_i F_i = f~ and p_i <= kappa / n, which gives p_i = min(kappa / n, nu q_i exp(F_i / tau)).
 
 Notes:
-  Not of the paper. With loss_clip = norm_clip = infinity, weight_cap = n and trust "off" it is FedEBA+.
+  Not of the paper. With loss_clip = norm_clip = infinity, weight_cap = n and trust "off" it is FedEBA+ at
+  the same tau.
 """
 
 from typing import Any, Literal, NamedTuple

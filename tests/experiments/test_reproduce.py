@@ -61,7 +61,6 @@ def test_a_committed_run_gives_the_same_numbers_again(capsys):
 
 
 def test_a_figure_is_drawn(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
     shown = run(capsys, figure="theta_std", rows="fedeba_plus tau=0.1 alpha=0.9 theta=15")
     assert "picture: " in shown
     assert (tmp_path / "out" / "theta_std" / "theta_std.svg").exists()

@@ -189,7 +189,6 @@ def test_costs_are_said_as_people_say_them():
 
 
 def test_every_kind_of_pane_is_drawn(found, tmp_path):
-    pytest.importorskip("matplotlib")
     kinds = (("plane", ("mean", "variance")), ("curves", ("mean",)), ("bars", ("worst5", "best5")), ("line", ("mean",)))
     panels = tuple(Panel(kind, TASK, (FEDAVG, EBA), measures, "tau") for kind, measures in kinds)
     settings = [(row.label, evidence.setting(row.runs(SEEDS), row.given, found)) for row in (FEDAVG, EBA)]
