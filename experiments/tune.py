@@ -4,8 +4,9 @@
         --test_seeds=100:106 --out=runs/tune
 
 Every method gets --budget points of its own space: the learning rate, and what the method declares (docs/tuning.md).
-Half of the points go on for twice the rounds, until two are left for all rounds. --dry_run shows the plan: runs, rounds
-and an estimate. Stopped, it is resumed by the same command; with more methods it tunes those that are missing.
+Half of the points go on for twice the rounds, until two are left for all rounds, or for --tuning_rounds. --dry_run
+shows the plan: runs, rounds and an estimate. Stopped, it is resumed by the same command; with more methods it tunes
+those that are missing. Test runs that the folder `test` has already, of whichever sweep, are not run again.
 
 Into --out go rung_1, rung_2, ... and test, folders like those of a sweep; tune.json, tune.md, report.html, and
 tune.png and .svg. The default of --out is runs/tune/TASK, of --validation 0.1, of --algorithm all methods.
@@ -33,6 +34,7 @@ from fedeba_jax import ALGORITHMS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("budget", 16, "Random points of each method.", lower_bound=1)
+flags.DEFINE_integer("tuning_rounds", None, "Rounds of the last rung, if fewer than those of the test.", lower_bound=1)
 flags.DEFINE_list("test_seeds", ["100:106"], "Seeds of the test runs; none of --seeds.")
 ALONE = ("distributed", "coordinator_address", "process_id", "num_processes")  # rungs follow one another in one process
 common_flags.declare(*(name for name in common_flags.TRAINING if name not in ALONE))
@@ -59,7 +61,10 @@ class Tuning:
             raise ValueError("--validation=0 leaves nothing to choose points on; give a fraction, as 0.1")
         self.changes = common_flags.changes()
         self.task = tasks.resolve(FLAGS.task, self.changes)
-        self.rungs = spaces.rungs(FLAGS.budget, self.task.rounds, self.task.eval_every)
+        rounds = FLAGS.tuning_rounds or self.task.rounds
+        if rounds > self.task.rounds:
+            raise ValueError(f"--tuning_rounds={rounds} exceeds --rounds={self.task.rounds}; give fewer")
+        self.rungs = spaces.rungs(FLAGS.budget, rounds, self.task.eval_every)
         self.algorithms: list[str] = FLAGS.algorithm
         for algorithm in self.algorithms:
             hparams.known(algorithm)
@@ -154,8 +159,9 @@ def main() -> None:
         return
     trials, chosen = tune(asked, out)
     print("test: the chosen points and the defaults", flush=True)
-    session.run(asked.test(chosen), out / "test", Progress(), batch_runs=FLAGS.batch_runs, only_these=True)
-    series = loading.load([out / "test"])
+    wanted = asked.test(chosen)
+    session.run(wanted, out / "test", Progress(), batch_runs=FLAGS.batch_runs)
+    series = of_runs(loading.load([out / "test"]), wanted)
     methods = [collected(asked, series, algorithm, trials[algorithm], place) for algorithm, place in chosen.items()]
     write(asked, out, methods, series)
 
@@ -180,6 +186,12 @@ def tune(asked: Tuning, out: Path) -> tuple[dict[str, list[list[Trial]]], dict[s
             after = asked.rungs[number].points if number < len(asked.rungs) else 1
             alive[algorithm] = order[:after]
     return trials, {algorithm: places[0] if places else None for algorithm, places in alive.items()}
+
+
+def of_runs(series: Sequence[Series], runs: Sequence[Run]) -> list[Series]:
+    """Those of these runs, of one task; the folder may hold others."""
+    wanted = [(run.algorithm, run.seed, run.task.lr, run.record["hparams"]) for run in runs]
+    return [one for one in series if (one.algorithm, one.seed, one.settings["lr"], one.hparams) in wanted]
 
 
 def collected(

@@ -1,5 +1,6 @@
 """Tuning on equal terms: what is run, what is chosen, and that it can be stopped at any moment."""
 
+import dataclasses
 import json
 import math
 
@@ -41,12 +42,13 @@ def made_up(monkeypatch):
         return {"test": both, "validation": both} if run.validation else {"test": both}
 
     def run(runs, place, progress, **options):
-        assert options["only_these"]
+        assert options.get("only_these", False) == (place.name != "test")
         asked.append((place.name, list(runs)))
+        others = [dataclasses.replace(runs[0], seed=12)] if place.name == "test" else []  # of an earlier sweep
         rows = [
             folders.Run(r.algorithm, figures(r), r.record["hparams"], r.seed, r.settings,
                         diverged=2 if r.task.lr > 0.3 else None)
-            for r in runs
+            for r in [*runs, *others]
         ]  # fmt: skip
         folders.write_folder(place, rows)
 
@@ -73,6 +75,12 @@ def test_points_are_halved_and_the_best_is_tested_beside_the_defaults(made_up, t
     assert (tmp_path / "out" / "tune.md").read_text().count("| defaults |") == 2
     page = (tmp_path / "out" / "report.html").read_text()
     assert all(f"{MINI}, {kind}" in page for kind in ("tuned", "untuned"))
+
+
+def test_rungs_may_have_fewer_rounds_than_the_test(made_up):
+    with flagsaver.flagsaver(tuning_rounds=4):
+        tune.main()
+    assert [{run.task.rounds for run in runs} for _, runs in made_up] == [{2}, {4}, {8}]
 
 
 def test_a_method_whose_points_all_diverge_is_shown_at_its_defaults(made_up, tmp_path, capsys, monkeypatch):
@@ -108,6 +116,7 @@ def test_a_dry_run_tells_runs_rounds_and_time_and_writes_nothing(tmp_path, capsy
     [
         ({"test_seeds": ["0:3"]}, "--test_seeds and --seeds both have 0; give fresh seeds"),
         ({"test_seeds": ["x"]}, "--test_seeds: 'x' is not a seed"),
+        ({"tuning_rounds": 9}, "--tuning_rounds=9 exceeds --rounds=8; give fewer"),
         ({"validation": 0.0}, "--validation=0 leaves nothing to choose points on"),
         ({"algorithm": ["fedavg", "fedavgg"]}, "--algorithm=fedavgg is not known"),
         ({"random_seed": -1}, "--random_seed: -1 is not a seed"),
