@@ -1,11 +1,11 @@
-"""Guards of loss-based weights against lies: clipped losses, clipped updates, and trust in those who point our way.
+"""Guards of loss-based weights against lies: bounded losses, clipped updates, and trust in those who point our way.
 
 Losses alone cannot tell a liar from an honest client that is badly off. So the influence of a loss is bounded, and a
 client's update must bear its loss out: it counts by how far it agrees with the geometric median of all updates, in
 which every client counts the same. Maths on arrays [n] and on stacked vectors [n, ...].
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ KEPT = 0.9  # of the mean of a client's cosines, in a round
 CONSISTENT = 1.4826  # times the median absolute deviation is the standard deviation of normal numbers
 
 
+Outliers = Literal["middle", "clip"]
+
+
 class Directions(NamedTuple):
     """Vectors of n clients, guarded, and how far each agrees with their geometric median."""
 
@@ -27,19 +30,21 @@ class Directions(NamedTuple):
     finite: jax.Array  # [n] of bool
 
 
-def clip_losses(losses: jax.Array, c: Scalar, counts: jax.Array) -> jax.Array:
-    """clip(F_i, m - c s, m + c s), m the median of the losses and s 1.4826 times their median absolute deviation.
+def guard_losses(losses: jax.Array, c: Scalar, counts: jax.Array, outliers: Outliers) -> jax.Array:
+    """Losses within m -+ c s, m the median of the losses and s 1.4826 times their median absolute deviation.
 
     Args:
       losses: F_i, [n]; a negative one counts as 0.
-      c: how many s a loss may be from m; infinity clips nothing.
+      c: how many s a loss may be from m; infinity guards nothing.
       counts: [n] of bool; the others get m, and have no part in it.
+      outliers: what a loss further away counts as: "middle" is m, so that a lie gains nothing; "clip" m -+ c s.
     """
     own = jnp.where(counts, jnp.maximum(losses, 0.0), jnp.nan)
     middle = jnp.nanmedian(own)
     reach = c * CONSISTENT * jnp.nanmedian(jnp.abs(own - middle))
-    clipped = jnp.where(jnp.isinf(c), own, jnp.clip(own, middle - reach, middle + reach))
-    return jnp.nan_to_num(jnp.where(counts, clipped, middle))
+    far = middle if outliers == "middle" else jnp.clip(own, middle - reach, middle + reach)
+    guarded = jnp.where(jnp.isinf(c) | (jnp.abs(own - middle) <= reach), own, far)
+    return jnp.nan_to_num(jnp.where(counts, guarded, middle))
 
 
 def finite_only(vectors: Params) -> Directions:

@@ -22,7 +22,7 @@ from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.privacy import Cap, Clip
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.trust import Directions, cap, clip_losses, directions, finite_only, remember
+from fedeba_jax.trust import Directions, Outliers, cap, directions, finite_only, guard_losses, remember
 from fedeba_jax.trust import prior as trust_prior
 from fedeba_jax.types import Algorithm, Info, Params, Sizes
 from fedeba_jax.weights import by_examples, capped, entropy_based, fairness_angle, is_open
@@ -43,40 +43,44 @@ def robust_fedeba_plus(
     local: LocalTraining,
     server: Server,
     *,
-    tau: Temperature = 1.0,
+    tau: Temperature = 0.1,
     alpha: Fraction = 0.9,
     theta: Degrees = 0.0,
     fair_scale: NonNegative | None = None,
     prior: Prior = "none",
-    loss_clip: Clip = 2.0,
+    loss_clip: Clip = 5.0,
+    outliers: Outliers = "middle",
     norm_clip: Clip = 2.0,
     weight_cap: Cap = 2.0,
-    trust: Trust = "relu",
+    trust: Trust = "history",
     level: Level = "full",
 ) -> Algorithm:
     """p_i = min(P, nu q_i exp(F^_i / tau)) of updates no longer than rho r, in all three sums of FedEBA+.
 
-    F^ are the losses within c robust deviations of their median, r is the median length of the vectors, and q_i is how
-    far a client's own vector agrees with the geometric median of all. Losses or vectors that are not finite are left
-    out and counted (`excluded`).
+    F^ are the losses, or their median in place of those that are more than c robust deviations from it. r is the median
+    length of the vectors, and q_i is how far a client's own vector agrees with the geometric median of all. Losses or
+    vectors that are not finite are left out and counted (`excluded`).
 
     Args:
       local: local training.
       server: server optimizer.
       tau: temperature of both softmaxes.
       alpha: strength of the alignment, in [0, 1].
-      theta: fair angle in degrees, of the clipped losses.
+      theta: fair angle in degrees, of the guarded losses.
       fair_scale: factor c of g~ in a local step; none is 1/K.
       prior: of both softmaxes, beside trust: "none" or "examples".
       loss_clip: c, in robust standard deviations from the median.
+      outliers: what a loss further away counts as: "middle", the median; "clip", c deviations.
       norm_clip: rho, in median lengths.
       weight_cap: kappa; no client weighs more than kappa / n, unless fewer than n / kappa are trusted.
       trust: q_i: "relu", the cosine if positive; "sign", 1 if it is; "history", 1 if its mean over rounds is; "off", 1.
-      level: "loss_only" clips losses and caps weights alone.
+      level: "loss_only" guards losses and caps weights alone.
     """
     check("prior", prior, Prior)
+    check("outliers", outliers, Outliers)
     check("trust", trust, Trust)
     check("level", level, Level)
+    trust = trust if level == "full" else "off"
     aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "loss")
 
     def judged_directions(cohort: Cohort, vectors: Params) -> Directions:
@@ -89,7 +93,7 @@ def robust_fedeba_plus(
         most = cap(q, weight_cap)
         if losses is None:
             return capped(q, jnp.log(q), most)
-        return entropy_based(clip_losses(losses, loss_clip, counts), tau, q, most)
+        return entropy_based(guard_losses(losses, loss_clip, counts, outliers), tau, q, most)
 
     def guarded_sum(cohort: Cohort, vectors: Params, losses: jax.Array | None, past: Any) -> Params:
         own = judged_directions(cohort, vectors)
@@ -97,7 +101,7 @@ def robust_fedeba_plus(
         return cohort.sum(own.vectors, weights(cohort, losses, trust_of(own.cosines, past), counts))
 
     def trust_of(cosines: jax.Array, past: Any) -> jax.Array:
-        if trust == "off" or level == "loss_only":
+        if trust == "off":
             return jnp.ones_like(cosines)
         if trust == "history":
             known, mean = past
@@ -112,9 +116,9 @@ def robust_fedeba_plus(
         x, past = state.params, tree.rows(memory.history, cohort.id)
 
         def judge(losses: jax.Array) -> Judged:
-            clipped = clip_losses(losses, loss_clip, jnp.isfinite(losses))
-            angle = fairness_angle(clipped)
-            return Judged(None, is_open(angle, theta), (clipped, angle))
+            guarded = guard_losses(losses, loss_clip, jnp.isfinite(losses), outliers)
+            angle = fairness_angle(guarded)
+            return Judged(None, is_open(angle, theta), (guarded, angle))
 
         def fair(vectors: Params, losses: jax.Array) -> Params:
             return guarded_sum(cohort, vectors, losses, past)
@@ -137,7 +141,7 @@ def robust_fedeba_plus(
         p = weights(cohort, reply.loss, trusted, counts)
         state, delta = server.receive(state, own.vectors, p, cohort, aligned)
         delta = tree.mix(jnp.where(unfair, 0.0, alpha), delta, server.publish(first_step, cohort, local))
-        info = diagnose(p, before=before, after=clip_losses(reply.loss, loss_clip, counts))
+        info = diagnose(p, before=before, after=guard_losses(reply.loss, loss_clip, counts, outliers))
         info |= {"angle": angle, "gate": unfair, "excluded": (~counts).sum(), "trusted": (counts & (trusted > 0)).sum()}
         return server.descend(state, delta), Memory(unfair, tree.set_rows(memory.history, cohort.id, past)), info
 

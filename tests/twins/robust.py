@@ -12,22 +12,23 @@ from tests.twins.weights import angle_degrees, example_weights, prior_weights
 
 
 def robust_fedeba_plus(
-    problem, *, tau, alpha, theta, fair_scale=None, prior=None, loss_clip=2.0, norm_clip=2.0, weight_cap=2.0,
-    trust="relu", level="full",
+    problem, *, tau, alpha, theta, fair_scale=None, prior=None, loss_clip=5.0, outliers="middle", norm_clip=2.0,
+    weight_cap=2.0, trust="history", level="full",
 ):  # fmt: skip
-    """Algorithm 1 with clipped losses, a trust prior and a cap, in each of its three sums."""
+    """Algorithm 1 with guarded losses, a trust prior and a cap, in each of its three sums."""
     trace, past = Trace(), {}
     x = problem.params
+    trust = trust if level == "full" else "off"
     guards = {"norm_clip": norm_clip, "weight_cap": weight_cap, "trust": trust, "level": level}
     for t, cohort in enumerate(problem.cohorts):
         losses_before = problem.full_losses([x for _ in cohort], cohort)
-        clipped = clip_losses(losses_before, loss_clip)
+        believed = guard_losses(losses_before, loss_clip, outliers)
         sizes, q = example_weights(problem, cohort), prior_weights(problem, cohort, prior)
         known = {i: past[c] for i, c in enumerate(cohort) if c in past}
-        gate = angle_degrees(clipped) > theta
+        gate = angle_degrees(believed) > theta
         if gate:
             gradients = [problem.full_gradient(x, i) for i in cohort]
-            fair = guarded(gradients, clipped / tau, q, known, **guards)[0]
+            fair = guarded(gradients, believed / tau, q, known, **guards)[0]
             paths = [aligned_sgd(problem, t, i, x, fair, alpha, fair_scale) for i in cohort]
         else:
             paths = [local_sgd(problem, t, i, x) for i in cohort]
@@ -37,7 +38,8 @@ def robust_fedeba_plus(
             for i, cosine in enumerate(directions(deltas)):
                 past[cohort[i]] = 0.9 * past[cohort[i]] + 0.1 * cosine if cohort[i] in past else cosine
         after = {i: past[c] for i, c in enumerate(cohort) if c in past}
-        delta, p = guarded(deltas, clip_losses(losses_after, loss_clip) / tau, q, after, **guards)
+        believed_after = guard_losses(losses_after, loss_clip, outliers)
+        delta, p = guarded(deltas, believed_after / tau, q, after, **guards)
         if not gate:
             first_steps = [subtract(path[1], x) for path in paths]
             ideal = guarded(first_steps, np.zeros(len(cohort)), sizes, known, **guards)[0]
@@ -45,7 +47,7 @@ def robust_fedeba_plus(
         x = add(x, scale(problem.server_rate, delta))
         trace.record(
             x, losses_before=losses_before, losses_after=losses_after, weights=p, gate=bool(gate),
-            angle=angle_degrees(clipped), history=np.array([past.get(i, 0.0) for i in range(len(problem.data))]),
+            angle=angle_degrees(believed), history=np.array([past.get(i, 0.0) for i in range(len(problem.data))]),
         )  # fmt: skip
     return trace
 
@@ -56,7 +58,7 @@ def guarded(vectors, exponents, prior, past, *, norm_clip, weight_cap, trust, le
     if level == "full":
         cosines = directions(vectors)
         vectors = [shorten(v, norm_clip * np.median([length(u) for u in vectors])) for v in vectors]
-    if trust == "off" or level == "loss_only":
+    if trust == "off":
         q = np.ones(n)
     elif trust == "relu":
         q = np.array([max(c, 0.0) for c in cosines])
@@ -69,12 +71,20 @@ def guarded(vectors, exponents, prior, past, *, norm_clip, weight_cap, trust, le
     return combine(p, vectors), p
 
 
-def clip_losses(losses, c):
-    """Within c robust standard deviations of the median."""
+def guard_losses(losses, c, outliers):
+    """Those beyond c robust standard deviations from the median become the median ("middle"), or so far ("clip")."""
     losses = np.maximum(losses, 0.0)
     middle = np.median(losses)
     deviation = 1.4826 * np.median(np.abs(losses - middle))
-    return losses if np.isinf(c) else np.clip(losses, middle - c * deviation, middle + c * deviation)
+    believed = []
+    for loss in losses:
+        if np.isinf(c) or abs(loss - middle) <= c * deviation:
+            believed.append(loss)
+        elif outliers == "middle":
+            believed.append(middle)
+        else:
+            believed.append(middle + np.sign(loss - middle) * c * deviation)
+    return np.array(believed)
 
 
 def directions(vectors):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedeba_jax
-from fedeba_jax import checkpoint
+from fedeba_jax import checkpoint, tree
 from fedeba_jax import client_map as maps
 from fedeba_jax.evaluate import score
 from fedeba_jax.hyperparameters import hyperparameters
@@ -22,6 +22,7 @@ AS_USERS = (
 BY_CLIENT = {  # what servers remember of each client: the first axis of these counts clients
     "afl": ("mixture",),
     "aaggff": ("p", "gradients"),
+    "robust_fedeba_plus": ("history",),
 }
 FOLLOWS_LABELS = {"rank_core_fed": "a client's shares of the random mixtures are drawn by its id"}
 BY_PLACE = {"fedfv": "its history lists updates by their place in the cohort; the rounds after show what it says"}
@@ -173,7 +174,7 @@ def test_relabelled_clients_give_relabelled_results(x64, name):
     server = results[0].server
     if name in BY_CLIENT:
         memory = server.memory
-        relabelled = {field: getattr(memory, field)[order] for field in BY_CLIENT[name]}
+        relabelled = {field: tree.rows(getattr(memory, field), order) for field in BY_CLIENT[name]}
         server = server._replace(memory=memory._replace(**relabelled))
     close(without_places(name, results[1].server), without_places(name, server), 1e-10)
     close(results[1].clients, jax.tree.map(lambda leaf: leaf[order], results[0].clients), 1e-10)

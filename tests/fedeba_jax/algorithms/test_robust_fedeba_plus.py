@@ -25,20 +25,22 @@ def as_models(rows):
     return [[(row,)] for row in rows]
 
 
-def test_losses_are_clipped_by_the_median_absolute_deviation(x64):
+@pytest.mark.parametrize(("outliers", "last"), [("clip", 0.89652), ("middle", 0.6)])
+def test_losses_are_bounded_by_the_median_absolute_deviation(x64, outliers, last):
     losses = np.array([0.4, 0.5, 0.6, 0.7, 100])
-    expected = [0.4, 0.5, 0.6, 0.7, 0.89652]
-    np.testing.assert_allclose(trust.clip_losses(losses, 2.0, jnp.asarray(ONES)), expected, atol=1e-12)
-    np.testing.assert_allclose(twin.clip_losses(losses, 2.0), expected, atol=1e-12)
-    np.testing.assert_array_equal(trust.clip_losses(losses, jnp.inf, jnp.asarray(ONES)), losses)
+    expected = [0.4, 0.5, 0.6, 0.7, last]
+    np.testing.assert_allclose(trust.guard_losses(losses, 2.0, jnp.asarray(ONES), outliers), expected, atol=1e-12)
+    np.testing.assert_allclose(twin.guard_losses(losses, 2.0, outliers), expected, atol=1e-12)
+    np.testing.assert_array_equal(trust.guard_losses(losses, jnp.inf, jnp.asarray(ONES), outliers), losses)
     equal = np.array([1.0, 1, 1, 1, 7])
-    np.testing.assert_array_equal(trust.clip_losses(equal, 2.0, jnp.asarray(ONES)), np.ones(5))
+    np.testing.assert_array_equal(trust.guard_losses(equal, 2.0, jnp.asarray(ONES), outliers), np.ones(5))
 
 
 def test_losses_that_are_negative_or_do_not_count(x64):
-    found = trust.clip_losses(jnp.array([-3.0, 1, 2, jnp.nan]), jnp.inf, jnp.array([True, True, True, False]))
+    three = jnp.array([True, True, True, False])
+    found = trust.guard_losses(jnp.array([-3.0, 1, 2, jnp.nan]), jnp.inf, three, "middle")
     np.testing.assert_array_equal(found, [0, 1, 2, 1])
-    nobody = trust.clip_losses(jnp.full(3, jnp.nan), 2.0, jnp.zeros(3, bool))
+    nobody = trust.guard_losses(jnp.full(3, jnp.nan), 2.0, jnp.zeros(3, bool), "middle")
     np.testing.assert_array_equal(nobody, np.zeros(3))
 
 
@@ -73,11 +75,13 @@ def test_a_whole_step(x64):
     np.testing.assert_allclose(own.cosines, COSINES, atol=1e-8)
     np.testing.assert_allclose(twin.directions(as_models(MOVES)), COSINES, atol=1e-8)
     _, weights = twin.guarded(
-        as_models(MOVES), twin.clip_losses(LOSSES, 2.0) / 0.5, np.ones(5), {},
+        as_models(MOVES), twin.guard_losses(LOSSES, 2.0, "clip") / 0.5, np.ones(5), {},
         norm_clip=2.0, weight_cap=2.0, trust="relu", level="full",
     )  # fmt: skip
     np.testing.assert_allclose(weights, WEIGHTS, atol=1e-8)
-    moved, _ = play("robust_fedeba_plus", LOSSES, moves=MOVES, tau=0.5, alpha=0.0)
+    moved, _ = play(
+        "robust_fedeba_plus", LOSSES, moves=MOVES, tau=0.5, alpha=0.0, loss_clip=2.0, outliers="clip", trust="relu"
+    )
     np.testing.assert_allclose(moved[0], (0.80793259, 0.2487567), atol=1e-8)
     lost, _ = play("fedeba_plus", LOSSES, moves=MOVES, tau=0.5, alpha=0.0)
     np.testing.assert_allclose(lost[0], (-8, 0), atol=1e-8)
@@ -85,9 +89,16 @@ def test_a_whole_step(x64):
 
 def test_a_colluding_liar_gets_no_more_than_the_cap(x64):
     for level, most in (("full", 0.0), ("loss_only", 0.4)):
-        weights, _ = play("robust_fedeba_plus", [0.4, 0.5, 0.6, 0.9, 50.0], tau=0.01, alpha=0.0, level=level)
+        weights, _ = play(
+            "robust_fedeba_plus", [0.4, 0.5, 0.6, 0.9, 50.0], tau=0.01, alpha=0.0, level=level, outliers="clip"
+        )
         assert weights[0].max() <= 0.4 + 1e-9
         assert weights[0, 4] >= most  # by losses alone the liar still gets the most
+
+
+def test_a_liar_far_above_all_others_gets_no_more_than_one_in_the_middle(x64):
+    weights, _ = play("robust_fedeba_plus", [0.4, 0.5, 0.6, 0.9, 50.0], tau=0.1, alpha=0.0, level="loss_only")
+    np.testing.assert_allclose(weights[0, 4], weights[0, 2], rtol=1e-12)
 
 
 def test_without_guards_it_is_fedeba_plus(x64):

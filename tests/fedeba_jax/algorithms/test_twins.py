@@ -51,8 +51,11 @@ CASES = [
     ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 0.0}),
     ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 14.0, "prior": "examples"}),
     ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 180.0}),
-    ("robust_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 0.0}),
-    ("robust_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 15.0, "trust": "history", "prior": "examples"}),
+    (
+        "robust_fedeba_plus",
+        {"tau": 0.5, "alpha": 0.6, "theta": 0.0, "trust": "relu", "loss_clip": 2.0, "outliers": "clip"},
+    ),
+    ("robust_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 10.0, "loss_clip": 1.5, "prior": "examples"}),
     (
         "robust_fedeba_plus",
         {"tau": 0.1, "alpha": 0.5, "theta": 180.0, "trust": "sign", "weight_cap": 1.5},

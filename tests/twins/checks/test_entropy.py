@@ -35,7 +35,7 @@ REQUIRED = {
         "alpha": 0.5,
         "theta": 5.0,
         "loss_clip": np.inf,
-    },  # its angle is of clipped losses
+    },  # its angle is of guarded losses
 }
 ALONE = {"local_only"}  # nothing is weighed or averaged there; the laws and Ditto's twin say the same
 STATELESS = [name for name in REQUIRED if name != "mime_lite"]  # its momentum is a state
