@@ -190,8 +190,9 @@ def tune(asked: Tuning, out: Path) -> tuple[dict[str, list[list[Trial]]], dict[s
 
 def of_runs(series: Sequence[Series], runs: Sequence[Run]) -> list[Series]:
     """Those of these runs, of one task; the folder may hold others."""
-    wanted = [(run.algorithm, run.seed, run.task.lr, run.record["hparams"]) for run in runs]
-    return [one for one in series if (one.algorithm, one.seed, one.settings["lr"], one.hparams) in wanted]
+    names = ("lr", "rounds", "validation")  # what settings of one task may differ in
+    wanted = [(run.algorithm, run.seed, run.record["hparams"], *map(run.settings.get, names)) for run in runs]
+    return [one for one in series if (one.algorithm, one.seed, one.hparams, *map(one.settings.get, names)) in wanted]
 
 
 def collected(

@@ -44,7 +44,8 @@ def made_up(monkeypatch):
     def run(runs, place, progress, **options):
         assert options.get("only_these", False) == (place.name != "test")
         asked.append((place.name, list(runs)))
-        others = [dataclasses.replace(runs[0], seed=12)] if place.name == "test" else []  # of an earlier sweep
+        earlier = [dataclasses.replace(runs[0], seed=12), dataclasses.replace(runs[0], validation=0.1)]
+        others = earlier if place.name == "test" else []
         rows = [
             folders.Run(r.algorithm, figures(r), r.record["hparams"], r.seed, r.settings,
                         diverged=2 if r.task.lr > 0.3 else None)
