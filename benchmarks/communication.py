@@ -8,8 +8,8 @@ devices wait for each other; "state" and "temp" are MiB of one device: what is k
 needs beside it. --out: a JSON file.
 
 Where clients keep rows between rounds, the rows of those travel that find no place at home (`fedeba_jax.ownership`), in
-turns. How many turns a round has depends on who is sampled. "turns" is their mean over 500 cohorts that the sampler
-draws, and "models" and "meetings" count so many.
+turns. How many turns a round has depends on who is sampled (--sampling). "turns" is their mean over 500 cohorts that
+the sampler draws, and "models" and "meetings" count so many.
 """
 
 import functools
@@ -22,24 +22,25 @@ from absl import flags
 
 import fedeba_jax
 from benchmarks.tools import collectives, measure
-from experiments.command import cli
+from experiments.command import calls, cli
 from experiments.execution import session
 from fedeba_jax import client_map as maps
 from fedeba_jax import ownership, tree
 from fedeba_jax.rounds import cohorts, run_round, sizes_from, start
+from fedeba_jax.sampling import SAMPLERS, Sampler
 from fedeba_jax.types import Federation, Sizes
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("num_clients", 1000, "Clients M.", lower_bound=1)
 flags.DEFINE_list("servers", [], "Servers beside sgd, each with fedavg: varp.")
-for _flag in ("algorithms", "cohort_size", "host_devices", "out"):
+for _flag in ("algorithms", "cohort_size", "host_devices", "sampling", "out"):
     flags.declare_key_flag(_flag)
 EXAMPLES, STEPS, BATCH = 20, 2, 10
 DRAWN = 500  # cohorts
 STATIC: dict[str, dict[str, Any]] = {"lp_proj": {"dim": 100}}
 
 
-def compiled(name: str, server: str, clients: int, cohort: int) -> tuple[jax.stages.Compiled, int]:
+def compiled(name: str, server: str, clients: int, cohort: int, sample: Sampler) -> tuple[jax.stages.Compiled, int]:
     """A round over all devices, and the bytes of a model."""
     model = fedeba_jax.make_model("mlp", "mnist", (28, 28, 1), 10)
     local = fedeba_jax.LocalTraining(
@@ -62,7 +63,8 @@ def compiled(name: str, server: str, clients: int, cohort: int) -> tuple[jax.sta
 
     def one(state: Any, federation: Federation, seed: jax.Array) -> Any:
         key = jax.random.key(seed)
-        return run_round(algorithm, federation, state, key, jnp.asarray(1), sizes=sizes, client_map=client_map)
+        common: Any = {"sizes": sizes, "client_map": client_map, "sample": sample}
+        return run_round(algorithm, federation, state, key, jnp.asarray(1), **common)
 
     copies, divided = maps.replicated(mesh), ownership.placement(client_map, state)
     jitted = jax.jit(one, in_shardings=(divided, copies, copies), out_shardings=(divided, copies), donate_argnums=0)
@@ -74,19 +76,19 @@ def _key() -> Any:
     return jax.eval_shape(functools.partial(jax.random.key, 0))
 
 
-def mean_turns(clients: int, cohort: int, devices: int) -> float:
+def mean_turns(clients: int, cohort: int, devices: int, sample: Sampler) -> float:
     """Turns of a round in which rows travel, one way: the mean over cohorts that are drawn as runs draw them."""
     sizes = Sizes(clients, cohort, EXAMPLES, 0)
 
     def turns(ids: jax.Array) -> jax.Array:
         return ownership.seated(ownership.ordered(ids, clients, devices), clients, devices).turns[-1]
 
-    return float(jax.jit(lambda: jax.lax.map(turns, cohorts(jax.random.key(0), 0, DRAWN, sizes)))().mean())
+    return float(jax.jit(lambda: jax.lax.map(turns, cohorts(jax.random.key(0), 0, DRAWN, sizes, sample)))().mean())
 
 
-def row(name: str, server: str, clients: int, cohort: int) -> dict[str, Any]:
-    (program, model), devices = compiled(name, server, clients, cohort), jax.device_count()
-    turns, memory = mean_turns(clients, cohort, devices), program.memory_analysis()
+def row(name: str, server: str, clients: int, cohort: int, sample: Sampler) -> dict[str, Any]:
+    (program, model), devices = compiled(name, server, clients, cohort, sample), jax.device_count()
+    turns, memory = mean_turns(clients, cohort, devices, sample), program.memory_analysis()
     found = collectives.exchanged(program.as_text(), turns)
     method = name if server == "sgd" else f"{name}, {server}"
     return {
@@ -100,6 +102,7 @@ def row(name: str, server: str, clients: int, cohort: int) -> dict[str, Any]:
 def main() -> None:
     session.set_up()
     clients, cohort = FLAGS.num_clients, FLAGS.cohort_size or 64
+    sample = calls.parse(SAMPLERS, FLAGS.sampling or "uniform", "--sampling").make()
     known = [(name, "sgd") for name in FLAGS.algorithms or fedeba_jax.ALGORITHMS]
     rows = []
     print(
@@ -107,7 +110,7 @@ def main() -> None:
         f"{'turns':>7}"
     )
     for name, server in [*known, *(("fedavg", server) for server in FLAGS.servers)]:
-        rows.append(row(name, server, clients, cohort))
+        rows.append(row(name, server, clients, cohort, sample))
         told = rows[-1]
         print(
             f"{told['method']:24}{told['devices']:8}{told['cohort']:6}{told['clients']:9}{told['models']:9.2f}"

@@ -1,11 +1,13 @@
 """Who takes part in a round: values of the type `Sampler`."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedeba_jax.hyperparameters import Count, checked
 from fedeba_jax.types import Key, Sizes
 
 MANY = 2048
@@ -52,6 +54,35 @@ def floyd(key: Key, count: int, clients: int) -> jax.Array:
     return jax.lax.scan(add, jnp.full((count,), -1, drawn.dtype), jnp.arange(count))[0]
 
 
+@checked
+def stratified(strata: Count) -> Sampler:
+    """Equally many clients of each stratum, uniformly: client i is in stratum i // (M / strata).
+
+    Everybody takes part with probability n / M, as under `uniform`; only who takes part together differs. Where
+    devices keep the rows of clients (`ownership`), and their number divides that of the strata, everybody trains at
+    home and all devices train equally many: no row travels, however large the cohort is.
+
+    Args:
+      strata: S; it divides the numbers of clients and of the cohort. The cohorts depend on it, not on the devices.
+    """
+
+    def sample(key: Key, round_: jax.Array, sizes: Sizes) -> jax.Array:
+        check_strata(strata, sizes.num_clients, sizes.cohort_size)
+        share = sizes._replace(num_clients=sizes.num_clients // strata, cohort_size=sizes.cohort_size // strata)
+        within = jax.vmap(lambda key: uniform(key, round_, share))(jax.random.split(key, strata))
+        return (within + share.num_clients * jnp.arange(strata)[:, None]).reshape(-1)
+
+    return sample
+
+
+def check_strata(strata: int, num_clients: int, cohort_size: int) -> None:
+    """An error unless so many strata have equally many clients, and equally many of them in a cohort."""
+    if num_clients % strata or cohort_size % strata:
+        raise ValueError(
+            f"strata={strata} does not divide both clients={num_clients} and cohort_size={cohort_size}; give a divisor"
+        )
+
+
 def weighted(weights: jax.Array) -> Sampler:
     """One client after the other without replacement, each with a probability proportional to its weight [M].
 
@@ -93,3 +124,12 @@ def listed(ids: jax.Array) -> Sampler:
         return jnp.asarray(ids)[round_]
 
     return sample
+
+
+def uniformly() -> Sampler:
+    """Every cohort is as likely as any other."""
+    return uniform
+
+
+SAMPLERS: dict[str, Callable[..., Sampler]] = {"uniform": uniformly, "stratified": stratified}
+"""By the names that settings give them."""

@@ -11,7 +11,8 @@ from experiments.command.tasks import Task
 from experiments.command.values import Static, Traced, plain, short, split
 from fedeba_jax.data.dealing import Dealing
 
-LATER = {"attack": "none", "aggregator": "weighted_sum"}  # fields of tasks that came later, and their defaults
+LATER = {"attack": "none", "aggregator": "weighted_sum", "sampling": "uniform"}
+"""Fields of tasks that came later, and their defaults."""
 
 
 class Seeds(NamedTuple):

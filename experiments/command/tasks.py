@@ -20,6 +20,7 @@ from fedeba_jax.hyperparameters import INT32, Bounds, is_finite
 from fedeba_jax.models import MODELS
 from fedeba_jax.objectives import OBJECTIVES
 from fedeba_jax.privacy import MODES
+from fedeba_jax.sampling import SAMPLERS, check_strata
 from fedeba_jax.server import SERVERS
 
 OPTIONS: dict[str, calls.Table] = {
@@ -28,6 +29,7 @@ OPTIONS: dict[str, calls.Table] = {
     "privacy": MODES,
     "aggregator": AGGREGATORS,
     "attack": ATTACKS,
+    "sampling": SAMPLERS,
 }
 """Fields that are calls, as sgd(1.0), and the functions that each may name."""
 
@@ -39,6 +41,7 @@ def _option(field: str, written: str) -> Call:
 SGD, CROSS_ENTROPY = _option("server", "sgd(1.0)"), _option("objective", "cross_entropy")
 NO_PRIVACY = _option("privacy", "none")
 WEIGHTED_SUM, NO_ATTACK = _option("aggregator", "weighted_sum"), _option("attack", "none")
+UNIFORM = _option("sampling", "uniform")
 AUTO = "auto"
 FILE = Path(__file__).parents[1] / "configs" / "tasks.toml"
 
@@ -61,6 +64,7 @@ class Task:
     privacy: Annotated[Call, "what is clipped and noised, for examples or for clients"] = NO_PRIVACY
     aggregator: Annotated[Call, "robust rule in place of the method's weighted sum"] = WEIGHTED_SUM
     attack: Annotated[Call, "which clients lie, and how"] = NO_ATTACK
+    sampling: Annotated[Call, "how the clients of a round are drawn"] = UNIFORM
     partition: Annotated[str, "how training data is dealt; natural: to the clients that it came with"] = "shards"
     shards_per_client: Annotated[int, "label shards that each client gets (partition=shards)"] = 2
     dirichlet: Annotated[float, "concentration of label mixtures (partition=dirichlet) or sizes (quantity)"] = 0.1
@@ -149,6 +153,11 @@ def checked(task: Task) -> Task:
     if task.cohort_size > task.clients:
         raise ValueError(f"--cohort_size={task.cohort_size} exceeds --clients={task.clients}; lower --cohort_size")
     task = dataclasses.replace(task, cohort_size=task.cohort_size or task.clients)
+    if task.sampling.name == "stratified":
+        try:
+            check_strata(task.sampling.arguments["strata"], task.clients, task.cohort_size)
+        except ValueError as error:
+            raise ValueError(f"--sampling={task.sampling}: {error}") from None
     if task.test_split == AUTO and task.partition not in (AUTO, "natural") and datasets.has_test_labels(task.dataset):
         split = "sharded_official" if task.partition in ("shards", "iid") else "holdout"
         return dataclasses.replace(task, test_split=split)

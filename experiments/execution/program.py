@@ -23,6 +23,7 @@ from fedeba_jax.attacks import Attack
 from fedeba_jax.data.dealing import assemble
 from fedeba_jax.evaluate import Judgement, Scores
 from fedeba_jax.hyperparameters import collaborators, is_whole
+from fedeba_jax.sampling import Sampler
 from fedeba_jax.types import Algorithm, Federation, Info, Model, PerDevice, Sizes, State
 
 REMARKABLE = 100_000
@@ -125,6 +126,7 @@ class Program:
                 test=held_out,
                 apply=self.model.apply,
                 client_map=client_map,
+                sample=self.sampler,
                 attack=self.attack(run),
                 state=state,
                 first_round=first,
@@ -172,6 +174,12 @@ class Program:
         """The algorithm of one run, its numbers possibly traced."""
         name, hparams, task = join(run.numbers, self.static)
         return make_algorithm(name, hparams, task, self.model)
+
+    @property
+    def sampler(self) -> Sampler:
+        """How the clients of a round are drawn."""
+        _, _, task = jax.tree.unflatten(self.static.structure, self.static.leaves)
+        return task.sampling.make()
 
     def attack(self, run: Runs) -> Attack | None:
         """Who lies in one run, and how; its numbers possibly traced."""

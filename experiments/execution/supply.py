@@ -69,7 +69,8 @@ class Hosted:
         owners = ownership.owners(maps.by_name(program.client_map), program.state_shapes())
 
         def ask(key: Key) -> jax.Array:
-            drawn = cohorts(key, 0, 1 if self._everyone else rounds, sizes)  # everyone is everyone in each round
+            first = 1 if self._everyone else rounds  # everyone is everyone in each round
+            drawn = cohorts(key, 0, first, sizes, program.sampler)
             return jax.lax.map(lambda sampled: asked(algorithm, sampled, sizes, owners), drawn)
 
         keys = jax.vmap(jax.random.key)(jnp.asarray(runs.sample_seed))

@@ -58,14 +58,17 @@ def statement(run: Run, *, rounds: int, counts: Sequence[int] | np.ndarray) -> d
 
 def _of_clients(run: Run, rounds: int) -> dict[str, Any]:
     task, given = run.task, run.task.privacy.arguments
-    epsilon = accounting.fixed_size(given["sigma"], task.cohort_size, task.clients, rounds, given["delta"])
+    strata = task.sampling.arguments.get("strata", 1)  # a client is in one, and the others are drawn without it
+    drawn, clients = task.cohort_size // strata, task.clients // strata
+    who = "clients of each stratum" if strata > 1 else "clients"
+    epsilon = accounting.fixed_size(given["sigma"], drawn, clients, rounds, given["delta"])
     most = most_weight(run.hparams, task)
     return {
         "epsilon": epsilon.value,
         "accountant": epsilon.accountant,
         "unit": "client",
         "relation": "replace one client",
-        "sampling": f"{task.cohort_size} of {task.clients} clients in each round, without replacement",
+        "sampling": f"{drawn} of {clients} {who} in each round, without replacement",
         "releases": rounds,
         "released": "the model of every round",
         "to": "anyone; the server, which sees updates and losses, is trusted",
@@ -95,7 +98,7 @@ def _of_examples(run: Run, rounds: int, counts: Sequence[int] | np.ndarray) -> d
             f"--rounds={rounds} with --privacy={run.task.privacy}: who takes part in which round is counted before "
             f"training; give at most {MOST_ROUNDS} rounds"
         )
-    took_part = np.asarray(participations(jax.random.key(run.seeds.sample), rounds, sizes))
+    took_part = np.asarray(participations(jax.random.key(run.seeds.sample), rounds, sizes, task.sampling.make()))
     held = np.asarray(counts)
     releases = took_part * np.asarray(local.num_steps(jnp.asarray(held)))
     rates = np.minimum(batch_size or held, held) / np.maximum(held, 1)

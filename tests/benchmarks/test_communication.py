@@ -44,12 +44,13 @@ def test_loops_count_as_often_as_they_turn_and_of_branches_the_largest():
     assert found.meetings == 1 + 5 + 2.5 + 1
 
 
-def counted(tmp_path, algorithms, *, devices=8, cohort=64, clients=1000, servers=()):
+def counted(tmp_path, algorithms, *, devices=8, cohort=64, clients=1000, servers=(), sampling="uniform"):
     """Models that a device receives in a round, by method."""
-    out = tmp_path / f"{devices}_{cohort}_{clients}.json"
+    out = tmp_path / f"{devices}_{cohort}_{clients}_{sampling}.json"
     done = binary(
         "benchmarks.communication", f"--host_devices={devices}", f"--algorithms={','.join(algorithms)}",
         f"--cohort_size={cohort}", f"--num_clients={clients}", f"--servers={','.join(servers)}", f"--out={out}",
+        f"--sampling={sampling}",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return {row["method"]: row for row in json.loads(out.read_text())["rows"]}
@@ -86,6 +87,16 @@ def test_devices_receive_a_model_or_two(tmp_path):
     assert found["ditto"]["models"] == pytest.approx(1 + travelling(found["ditto"]), abs=0.1)
     model = found["fedavg"]["state"]
     assert found["ditto"]["state"] == pytest.approx((1 + 1000 / 8) * model, rel=0.01)
+
+
+@pytest.mark.slow
+def test_no_row_of_a_client_travels_where_cohorts_are_drawn_by_strata(tmp_path):
+    """The cost depends neither on devices nor on clients, nor on the cohort."""
+    for devices, cohort, clients in ((8, 64, 1000), (8, 256, 1024), (64, 256, 1024), (256, 256, 1024), (8, 256, 4000)):
+        settings = {"devices": devices, "cohort": cohort, "clients": clients, "sampling": f"stratified({devices})"}
+        found = counted(tmp_path, ["ditto", "lp_proj", "local_only"], servers=["varp"], **settings)
+        for method, beside in ROWS.items():
+            assert found[method]["models"] == pytest.approx(beside, abs=0.02), (method, settings)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Who takes part in a round: chance alone, chance with weights, or a list."""
+"""Who takes part in a round: chance alone, chance within strata or with weights, or a list."""
 
 import functools
 
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import fedeba_jax
-from fedeba_jax.rounds import participations, round_keys
-from fedeba_jax.sampling import MANY, floyd, listed, uniform, weighted
+from fedeba_jax import ownership
+from fedeba_jax.rounds import cohorts, participations, round_keys
+from fedeba_jax.sampling import MANY, floyd, listed, stratified, uniform, weighted
 from fedeba_jax.types import Sizes
 from tests.support.problems import tiny
 
@@ -53,6 +54,59 @@ def test_large_cohorts_among_many_clients_have_nobody_twice():
 
 def test_full_participation_is_everybody_in_order():
     np.testing.assert_array_equal(uniform(jax.random.key(0), 0, Sizes(5, 5, 1, 1)), np.arange(5))
+
+
+# Stratified.
+
+
+def in_strata(strata, clients, cohort_size):
+    """Cohorts of many keys, [keys, n]."""
+    sizes = Sizes(clients, cohort_size, 1, 1)
+    return np.asarray(jax.jit(jax.vmap(lambda key: stratified(strata)(key, 0, sizes)))(KEYS))
+
+
+def test_each_stratum_sends_equally_many_and_everybody_takes_part_equally_often():
+    drawn = in_strata(3, 12, 6)
+    np.testing.assert_array_equal(drawn // 4, np.tile([0, 0, 1, 1, 2, 2], (len(KEYS), 1)))
+    assert all(len(set(cohort)) == 6 for cohort in drawn.tolist())
+    taken = np.bincount(drawn.ravel(), minlength=12)
+    np.testing.assert_allclose(taken, len(KEYS) / 2, atol=4 * (len(KEYS) / 4) ** 0.5)  # four standard deviations
+
+
+def test_strata_are_drawn_independently():
+    first, second = (in_strata(2, 4, 2) % 2).T
+    together = np.mean(first == second)
+    assert together == pytest.approx(0.5, abs=4 * (0.25 / len(KEYS)) ** 0.5)
+
+
+def test_one_stratum_draws_as_uniform_does_and_all_of_them_are_everybody_in_order():
+    np.testing.assert_array_equal(in_strata(2, 6, 6), np.tile(np.arange(6), (len(KEYS), 1)))
+    sets, times = np.unique(np.sort(in_strata(1, 5, 2), axis=1), axis=0, return_counts=True)
+    assert len(sets) == 10
+    np.testing.assert_allclose(times, 400, atol=4 * (4000 * 0.09) ** 0.5)
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_everybody_trains_at_home_where_devices_divide_the_strata(devices):
+    """The same cohorts for any number of devices; no row has to travel."""
+    drawn = cohorts(jax.random.key(0), 0, 50, Sizes(1000, 64, 1, 1), stratified(8))
+
+    def turns(ids):
+        return ownership.seated(ownership.ordered(ids, 1000, devices), 1000, devices).turns[-1]
+
+    assert not np.asarray(jax.jit(lambda drawn: jax.lax.map(turns, drawn))(drawn)).any()
+
+
+@pytest.mark.parametrize(("clients", "cohort_size"), [(10, 4), (12, 5)])
+def test_strata_that_do_not_divide_are_told(clients, cohort_size):
+    named = f"strata=4 does not divide both clients={clients} and cohort_size={cohort_size}; give a divisor"
+    with pytest.raises(ValueError, match=named):
+        stratified(4)(KEYS[0], 0, Sizes(clients, cohort_size, 1, 1))
+
+
+def test_there_is_at_least_one_stratum():
+    with pytest.raises(ValueError, match=r"strata=0"):
+        stratified(0)
 
 
 # Weighted.

@@ -75,7 +75,7 @@ def test_the_id_differs_where_anything_differs():
         "batch_size": 5, "lr": 0.2, "lr_decay": 0.9, "server": "sgd(0.5)", "objective": "lsr(gamma=0.2)",
         "privacy": "paper(2)", "partition": "dirichlet", "shards_per_client": 3, "dirichlet": 0.2,
         "test_split": "holdout", "label_noise": 0.1, "loss_eval": "last_batch", "rounds": 3, "eval_every": 2,
-        "attack": "sign_flipping(0.2)", "aggregator": "median",
+        "attack": "sign_flipping(0.2)", "aggregator": "median", "sampling": "stratified(1)",
     }  # fmt: skip
     assert set(fields) == {field.name for field in dataclasses.fields(run.task)}
     for name, value in fields.items():

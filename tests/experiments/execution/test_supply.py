@@ -24,6 +24,7 @@ CASES = {
     "noisy labels and validation": make("fedeba", validation=0.2, label_noise=0.3, partition="dirichlet"),
     "several runs at a time, their clients on two devices": make("fedeba", seeds=(0, 1, 2), partition="dirichlet"),
     "personal models": make("ditto", rounds=2, eval_every=1),
+    "strata": make("fedavg", clients=10, cohort_size=4, sampling="stratified(2)", rounds=2, eval_every=1),
     "clients that are asked though not sampled": make("focus", rounds=2, eval_every=2),
 }
 

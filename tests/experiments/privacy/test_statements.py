@@ -44,6 +44,13 @@ def test_a_statement_of_clients_says_everything():
     json.dumps(said)
 
 
+def test_strata_are_accounted_for_one_by_one():
+    """A client is in one of them, which draws the same share of its clients."""
+    said = claim("fedavg", "client(2)", "weighting=uniform", sampling="stratified(5)")
+    assert said["sampling"] == "2 of 20 clients of each stratum in each round, without replacement"
+    assert said["epsilon"] == four_digits(28.12)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "text", "most"),
     [
@@ -62,7 +69,7 @@ def test_the_sensitivity_is_that_of_the_weights_used(algorithm, text, most):
 
 
 def test_a_statement_of_examples_counts_what_the_busiest_client_sent(monkeypatch):
-    monkeypatch.setattr(statements, "participations", lambda key, rounds, sizes: np.full(100, 200))
+    monkeypatch.setattr(statements, "participations", lambda *_: np.full(100, 200))
     said = claim("fedavg", "example(2)")
     assert (said["epsilon"], said["accountant"]) == (four_digits(13.22), "PLD")  # 200 rounds of K = 10 steps
     assert (said["releases"], said["unit"]) == (2000, "example")
@@ -74,7 +81,7 @@ def test_a_statement_of_examples_counts_what_the_busiest_client_sent(monkeypatch
 
 def test_the_largest_epsilon_counts_where_clients_differ(monkeypatch):
     counts, rounds = [100, 200, 400, 400], [1, 5, 3, 10]
-    monkeypatch.setattr(statements, "participations", lambda key, total, sizes: np.array(rounds))
+    monkeypatch.setattr(statements, "participations", lambda *_: np.array(rounds))
     said = claim("fedavg", "example(2)", counts=counts, clients=4, cohort_size=2)
     each = [accounting.poisson(2.0, 50 / n, 10 * t, 1e-5).value for n, t in zip(counts, rounds, strict=True)]
     assert said["epsilon"] == pytest.approx(max(each))
