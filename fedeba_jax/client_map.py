@@ -127,16 +127,17 @@ def everywhere(client_map: ClientMap, function: Callable[..., Any]) -> Callable[
 
 def weighted_sum(client_map: ClientMap, stacked: Any, weights: jax.Array) -> Any:
     """sum_i weights_i stacked_i of the map's results: each device adds up its own rows, then the devices' sums."""
-    mesh, count = mesh_of(client_map), weights.shape[0]
-    if mesh is None or count % mesh.devices.size:
+    mesh = mesh_of(client_map)
+    if mesh is None:
         return tree.weighted_sum(stacked, weights)
-    rows, axis = count // mesh.devices.size, mesh.axis_names[0]
+    rows, axis = -(-weights.shape[0] // mesh.devices.size), mesh.axis_names[0]
 
     def total(stacked: Any, weights: jax.Array) -> Any:
         own = jax.lax.dynamic_slice_in_dim(weights, jax.lax.axis_index(axis) * rows, rows)
         return jax.lax.psum(tree.weighted_sum(stacked, own), axis)
 
-    return on_each(mesh, total, (PartitionSpec(axis), WHOLE))(stacked, weights)
+    in_specs = (PartitionSpec(axis), WHOLE)
+    return on_each(mesh, total, in_specs)(*whole_blocks(mesh, (stacked, weights)))
 
 
 def gram(client_map: ClientMap, stacked: Any) -> jax.Array:
@@ -146,7 +147,7 @@ def gram(client_map: ClientMap, stacked: Any) -> jax.Array:
     instead of the rows of all others.
     """
     mesh, count = mesh_of(client_map), jax.tree.leaves(stacked)[0].shape[0]
-    if mesh is None or count % mesh.devices.size:
+    if mesh is None:
         return tree.gram(stacked)
     devices, axis = mesh.devices.size, mesh.axis_names[0]
 
@@ -158,7 +159,7 @@ def gram(client_map: ClientMap, stacked: Any) -> jax.Array:
 
         return jax.lax.psum(tree.gram(jax.tree.map(columns, stacked)), axis)
 
-    return on_each(mesh, total, PartitionSpec(axis))(stacked)
+    return on_each(mesh, total, PartitionSpec(axis))(whole_blocks(mesh, stacked))[:count, :count]
 
 
 def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Array, rows: Any, *shared: Any) -> Any:
@@ -329,3 +330,9 @@ def lengthened(stacked: jax.Array, length: int) -> jax.Array:
     """Zeros up to so many rows: devices that hold rows add theirs alone, where they would exchange others."""
     missing = length - stacked.shape[0]
     return jnp.pad(stacked, [(0, missing)] + [(0, 0)] * (stacked.ndim - 1)) if missing else stacked
+
+
+def whole_blocks(mesh: Mesh, stacked: Any) -> Any:
+    """Stacked rows, with as many of zeros as give each device equally many."""
+    devices = mesh.devices.size
+    return jax.tree.map(lambda leaf: lengthened(leaf, math.ceil(leaf.shape[0] / devices) * devices), stacked)

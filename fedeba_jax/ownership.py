@@ -18,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedeba_jax import tree
-from fedeba_jax.client_map import WHOLE, lengthened, mesh_of, on_each
+from fedeba_jax.client_map import WHOLE, mesh_of, on_each, whole_blocks
 from fedeba_jax.types import ByClient, ByPlace, ClientMap, State
 
 Places = tuple[jax.Array, jax.Array, jax.Array]
@@ -112,7 +112,7 @@ def set_rows(client_map: ClientMap, seats: Seats, kept: Any, values: Any) -> Any
 
         return jax.lax.fori_loop(0, here.turns, turn, _write(kept, here.home(here.places), values))
 
-    return write(kept, _whole_blocks(mesh, values), seats)
+    return write(kept, whole_blocks(mesh, values), seats)
 
 
 class Own(NamedTuple):
@@ -152,7 +152,7 @@ def at_places(client_map: ClientMap, compute: Callable[..., Any], held: Any, n: 
         return compute(own, held, *args)
 
     in_specs = (split, *[WHOLE] * len(args))
-    return on_each(mesh, one, in_specs, (split, WHOLE))(_whole_blocks(mesh, held), *args)
+    return on_each(mesh, one, in_specs, (split, WHOLE))(whole_blocks(mesh, held), *args)
 
 
 def padded(client_map: ClientMap, state: State) -> State:
@@ -160,7 +160,7 @@ def padded(client_map: ClientMap, state: State) -> State:
     mesh = mesh_of(client_map)
     if mesh is None:
         return state
-    return _over_parts(state, lambda part: _whole_blocks(mesh, part), lambda part: part)
+    return _over_parts(state, lambda part: whole_blocks(mesh, part), lambda part: part)
 
 
 def cropped(state: Any, like: Any) -> Any:
@@ -283,11 +283,6 @@ def _write(stacked: Any, index: jax.Array, values: Any) -> Any:
     """
     stacked = jax.lax.optimization_barrier(stacked)
     return jax.tree.map(lambda leaf, value: leaf.at[index].set(value, mode="drop"), stacked, values)
-
-
-def _whole_blocks(mesh: Mesh, stacked: Any) -> Any:
-    devices = mesh.devices.size
-    return jax.tree.map(lambda leaf: lengthened(leaf, -(-leaf.shape[0] // devices) * devices), stacked)
 
 
 def _is_divided(part: Any) -> bool:

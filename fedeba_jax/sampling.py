@@ -1,5 +1,6 @@
 """Who takes part in a round: values of the type `Sampler`."""
 
+import functools
 from collections.abc import Callable
 from typing import Protocol
 
@@ -67,20 +68,18 @@ def stratified(strata: Count) -> Sampler:
     """
 
     def sample(key: Key, round_: jax.Array, sizes: Sizes) -> jax.Array:
-        check_strata(strata, sizes.num_clients, sizes.cohort_size)
-        share = sizes._replace(num_clients=sizes.num_clients // strata, cohort_size=sizes.cohort_size // strata)
-        within = jax.vmap(lambda key: uniform(key, round_, share))(jax.random.split(key, strata))
-        return (within + share.num_clients * jnp.arange(strata)[:, None]).reshape(-1)
+        del round_
+        if sizes.num_clients % strata or sizes.cohort_size % strata:
+            raise ValueError(
+                f"strata={strata} does not divide num_clients={sizes.num_clients} and cohort_size={sizes.cohort_size}; "
+                "change one of the three"
+            )
+        clients, count = sizes.num_clients // strata, sizes.cohort_size // strata
+        draw = functools.partial(floyd, count=count, clients=clients)
+        within = jnp.arange(clients)[None] if count == clients else jax.vmap(draw)(jax.random.split(key, strata))
+        return (within + clients * jnp.arange(strata)[:, None]).reshape(-1)
 
     return sample
-
-
-def check_strata(strata: int, num_clients: int, cohort_size: int) -> None:
-    """An error unless so many strata have equally many clients, and equally many of them in a cohort."""
-    if num_clients % strata or cohort_size % strata:
-        raise ValueError(
-            f"strata={strata} does not divide both clients={num_clients} and cohort_size={cohort_size}; give a divisor"
-        )
 
 
 def weighted(weights: jax.Array) -> Sampler:

@@ -83,6 +83,12 @@ def check(algorithm: str, values: dict[str, Any], task: Task) -> None:
         if set(pair) <= set(options):
             raise ValueError(f"{pair[0]} with {written(pair[1], task)} is not possible: {reason}")
     _check_privacy(algorithm, values, task)
+    strata = task.sampling.arguments.get("strata", 1)
+    if task.clients % strata or task.cohort_size % strata:
+        raise ValueError(
+            f"--sampling={task.sampling} does not divide --clients={task.clients} and "
+            f"--cohort_size={task.cohort_size}; change one of the three"
+        )
 
 
 FLAG = {"varp": "server", "a robust rule": "aggregator"}

@@ -20,7 +20,7 @@ from fedeba_jax.hyperparameters import INT32, Bounds, is_finite
 from fedeba_jax.models import MODELS
 from fedeba_jax.objectives import OBJECTIVES
 from fedeba_jax.privacy import MODES
-from fedeba_jax.sampling import SAMPLERS, check_strata
+from fedeba_jax.sampling import SAMPLERS
 from fedeba_jax.server import SERVERS
 
 OPTIONS: dict[str, calls.Table] = {
@@ -153,11 +153,6 @@ def checked(task: Task) -> Task:
     if task.cohort_size > task.clients:
         raise ValueError(f"--cohort_size={task.cohort_size} exceeds --clients={task.clients}; lower --cohort_size")
     task = dataclasses.replace(task, cohort_size=task.cohort_size or task.clients)
-    if task.sampling.name == "stratified":
-        try:
-            check_strata(task.sampling.arguments["strata"], task.clients, task.cohort_size)
-        except ValueError as error:
-            raise ValueError(f"--sampling={task.sampling}: {error}") from None
     if task.test_split == AUTO and task.partition not in (AUTO, "natural") and datasets.has_test_labels(task.dataset):
         split = "sharded_official" if task.partition in ("shards", "iid") else "holdout"
         return dataclasses.replace(task, test_split=split)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.command.opening import opened
+from experiments.command.opening import opened, settled
 from experiments.command.runs import Run
 from experiments.execution import devices, folder, processes, recovery, runner
 from experiments.execution.batches import How, Kept
@@ -71,7 +71,7 @@ def execute(
         if stopped.batch:
             recovery.start_over(out, stopped.batch, print)
         tell(planned)
-        given = dict(zip((run.id for run in runs), asked, strict=True))
+        given = {settled(run, datasets[run.task.dataset]).id: run for run in asked}  # several may settle to one
         parts, sizes = [], {}
         for group in planned.groups:
             for batch in group.batches():

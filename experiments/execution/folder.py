@@ -278,7 +278,7 @@ def environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "packages": packages(),
-        "commit": _commit(),
+        "commit": commit(),
         "backend": jax.default_backend(),
         "devices": [device.device_kind for device in jax.devices()],
     }
@@ -289,7 +289,7 @@ def packages() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of the source tree, with "+" if it was changed since; None outside a checkout."""
     here = str(Path(__file__).parent)
 

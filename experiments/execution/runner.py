@@ -107,7 +107,7 @@ def execute(
         processes.check_same(
             settings=str([*(run.id for run in runs), how, log_rounds, only_these, overwrite]),
             data=str([data.md5 for data in datasets.values()]),
-            versions=str(folder.packages()),
+            versions=str([folder.packages(), folder.commit()]),
         )
         done, stopped = found(out, runs, datasets, only_these=only_these, overwrite=overwrite)
         planned = plan(runs, datasets, done, how, kept.programs)

@@ -106,6 +106,13 @@ def test_what_every_method_costs(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_cohort_that_devices_do_not_divide_costs_no_more(tmp_path):
+    names = ["fedavg", "fedeba_plus", "fedmgda_plus", "fedfv"]
+    for method, row in counted(tmp_path, names, cohort=60).items():
+        assert row["models"] < MOST[method], method
+
+
+@pytest.mark.slow
 def test_cost_does_not_grow_with_devices_or_clients(tmp_path):
     names = ["fedavg", "fedeba_plus"]
     few, many = (counted(tmp_path, names, devices=d, cohort=256) for d in (8, 256))

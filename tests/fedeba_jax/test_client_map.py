@@ -101,6 +101,19 @@ def test_results_can_be_added_up(name, count):
 
 
 @every_map
+@pytest.mark.parametrize("count", [1, 5, 6])
+def test_results_have_products_also_where_devices_do_not_divide_them(name, count):
+    def run(given):
+        client_map = MAPS[name]()
+        results = client_map(lambda row: {"a": row["a"] * 2, "b": row["b"].astype(float)})(given)
+        return results, maps.gram(client_map, results)
+
+    results, found = jax.jit(run)(rows(count))
+    flat = np.concatenate([np.asarray(leaf).reshape(count, -1) for leaf in jax.tree.leaves(results)], axis=1)
+    np.testing.assert_allclose(found, flat @ flat.T, rtol=1e-5)
+
+
+@every_map
 def test_map_sum_with_rows_of_weight_zero_leaves_them_out(name):
     total = jax.jit(lambda *given: maps.map_sum(MAPS[name](), lambda row: row, *given))
     assert total(jnp.array([0.0, 2.0, 0.0]), jnp.array([5.0, 7.0, 9.0])) == 14

@@ -99,7 +99,7 @@ def test_everybody_trains_at_home_where_devices_divide_the_strata(devices):
 
 @pytest.mark.parametrize(("clients", "cohort_size"), [(10, 4), (12, 5)])
 def test_strata_that_do_not_divide_are_told(clients, cohort_size):
-    named = f"strata=4 does not divide both clients={clients} and cohort_size={cohort_size}; give a divisor"
+    named = f"strata=4 does not divide num_clients={clients} and cohort_size={cohort_size}; change one of the three"
     with pytest.raises(ValueError, match=named):
         stratified(4)(KEYS[0], 0, Sizes(clients, cohort_size, 1, 1))
 

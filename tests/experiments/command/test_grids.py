@@ -23,6 +23,16 @@ def test_a_method_of_all_clients_gets_them(algorithm, text, cohort_size):
     assert run.task.cohort_size == cohort_size
 
 
+def test_strata_need_only_divide_the_cohorts_that_are_drawn():
+    """Not that of the task, where a grid or a method gives another."""
+    (of_grid,) = make("fedavg", grid=("cohort_size=4",), sampling="stratified(2)")
+    (of_all,) = make("afl", "participation=all", sampling="stratified(5)")
+    assert (of_grid.task.cohort_size, of_all.task.cohort_size) == (4, 10)
+    told = r"--sampling=stratified\(2\) does not divide --clients=10 and --cohort_size=3; change one of the three"
+    with pytest.raises(ValueError, match=told):
+        make("fedavg", sampling="stratified(2)")
+
+
 def test_a_name_counts_for_the_algorithms_that_take_it():
     runs = make(("fedavg", "fedprox"), grid=("mu=0,1",))
     assert [run.algorithm for run in runs] == ["fedavg", "fedprox", "fedprox"]

@@ -15,7 +15,7 @@ from tests.support.runs import MINI
         ({"server": "sgd(0)"}, "--server=sgd(0): learning_rate=0 is not valid for sgd"),
         ({"server": "sdg(1.0)"}, "--server=sdg(1.0) is not known; give one of sgd(learning_rate)"),
         ({"objective": "hinge"}, "--objective=hinge is not known"),
-        ({"sampling": "stratified(3)"}, "--sampling=stratified(3): strata=3 does not divide both clients=100 and"),
+        ({"sampling": "stratified(0)"}, "--sampling=stratified(0): strata=0 is not valid for stratified"),
     ],
 )
 def test_a_wrong_option_of_a_task_is_one_clear_line(changes, names):

@@ -39,6 +39,16 @@ def test_separate_seeds_change_separate_things(tmp_path):
     assert losses[data] != losses[base]
 
 
+def test_cohorts_by_strata_are_the_same_on_any_number_of_devices(tmp_path):
+    runs = make("ditto", clients=12, cohort_size=4, sampling="stratified(4)", rounds=2, eval_every=2)
+    rows = {name: execute(runs, tmp_path / name, log_rounds=True, client_map=name) for name in ("map", "sharded")}
+    one, two = (folder.read_rows(tmp_path / name / "rounds.jsonl") for name in rows)
+    assert [row["cohort"] for row in one] == [row["cohort"] for row in two]
+    assert [[client // 3 for client in row["cohort"]] for row in one] == [[0, 1, 2, 3]] * 2
+    losses = [[row["loss"] for row in found] for found in rows.values()]
+    np.testing.assert_allclose(*losses, rtol=1e-3)
+
+
 # One exchange, two, clients' own models, several models, a memory by client; others differ in the library alone.
 A_FEW = ("fedavg", "fedeba_plus", "ditto", "focus", "afl")
 
