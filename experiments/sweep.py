@@ -59,7 +59,7 @@ def runs() -> list[Run]:
 
 
 def shard(asked: list[Run], text: str) -> list[Run]:
-    """One of several equal parts of the runs, those that share a compilation together: a job of an array."""
+    """One of N equal parts of the runs, for a job of an array; runs that share a compilation follow each other."""
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     number, count = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= count <= len(asked):

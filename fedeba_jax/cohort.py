@@ -184,7 +184,10 @@ class Cohort:
         return weighted_sum(self._map, replies, weights)
 
     def derived(self, function: Callable[[Any], Any], reply: Any) -> Any:
-        """function(reply), one leaf for each: sending it on costs nothing where the reply's exchange did not happen."""
+        """function(reply), with one leaf for each leaf of the reply.
+
+        Where the exchange of the reply did not happen, sending the result on is not counted either.
+        """
         made = function(reply)
         self._traffic.inherit(made, reply)
         return made

@@ -2,8 +2,9 @@
 
 Client i lives on device i // ceil(M / devices). Every device trains ceil(n / devices) clients of a cohort, its own ones
 first; those that find no place at home fill the places that are free elsewhere. Only the rows of these travel, to the
-device that trains them and back, whatever M is. They go in turns: in each, every device may send one row to the device
-that is so many further, as many for all. Places are given so that there are few turns.
+device that trains them and back, whatever M is. Rows travel in turns. In one turn every device sends at most one row,
+and all send it equally far: device d to device d + k (modulo their number). Places are given so that there are few
+turns.
 
 On one device, and under a map without any, rows are simply indexed.
 """
@@ -29,13 +30,14 @@ class Seats(NamedTuple):
 
     id: jax.Array  # [n] who has the place; device d has the places from d ceil(n / devices) on
     turn: jax.Array  # [n] in which the row of this client travels; -1: it is at home
-    turns: jax.Array  # [devices] when all are done that go so many devices further: 0, 1, ...
+    turns: jax.Array  # [devices] entry k: after how many turns all rows that travel k devices have arrived
 
 
 def ordered(ids: jax.Array, num_clients: int, devices: int) -> jax.Array:
     """These clients (different ones, [n]) in the order of their places: a function of who they are alone.
 
-    Who finds no place at home goes as many devices further as lets most others go with it, until all have places.
+    Clients without a place at home move k devices further; k is chosen so that most can move at once, until all have
+    places.
     """
     n, block, share = ids.shape[0], -(-ids.shape[0] // devices), -(-num_clients // devices)
     ids, device = jnp.sort(ids), jnp.arange(devices)

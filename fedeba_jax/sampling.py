@@ -40,7 +40,7 @@ def uniform(key: Key, round_: jax.Array, sizes: Sizes) -> jax.Array:
 
 
 def floyd(key: Key, count: int, clients: int) -> jax.Array:
-    """Ids [count] below `clients`, different ones, each set equally likely, in a time that knows only the count.
+    """Ids [count] below `clients`, different ones. Each set is equally likely; the time depends on `count` alone.
 
     Floyd's algorithm (Bentley & Floyd 1987): the i-th id is uniform below clients - count + i + 1, or, if it was drawn
     before, the largest of these numbers.
@@ -114,7 +114,7 @@ def listed(ids: jax.Array) -> Sampler:
     def sample(key: Key, round_: jax.Array, sizes: Sizes) -> jax.Array:
         del key
         if jnp.shape(ids)[1] != sizes.cohort_size:
-            raise ValueError(f"ids list {jnp.shape(ids)[1]} clients a round, but cohort_size={sizes.cohort_size}")
+            raise ValueError(f"ids list {jnp.shape(ids)[1]} clients per round, but cohort_size={sizes.cohort_size}")
         if not isinstance(ids, jax.core.Tracer):
             known = np.asarray(ids)
             if known.size and not 0 <= known.min() <= known.max() < sizes.num_clients:

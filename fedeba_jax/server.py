@@ -138,7 +138,7 @@ class Memory(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A memory that the round's updates went into: `descend` takes no other."""
+    """A memory that holds the updates of this round already: `descend` accepts no other."""
 
     memory: Any
 

@@ -161,7 +161,7 @@ class ByClient(NamedTuple):
 
 
 class ByPlace(NamedTuple):
-    """What a server keeps for each place of the cohort, to compute with where it was made (`Cohort.at_places`)."""
+    """What a server keeps for each place of the cohort; it stays on the device that made it (`Cohort.at_places`)."""
 
     rows: Any  # [n, ...]
 

@@ -1,6 +1,7 @@
 """The house rules that a reader relies on: imports point one way, algorithms are short and documented."""
 
 import ast
+import configparser
 import inspect
 import pathlib
 import re
@@ -167,3 +168,15 @@ def test_no_file_names_a_machine_or_a_neighbour():
         if path.is_file() and (match := forbidden.search(path.read_bytes())):
             found[name] = match.group()
     assert not found
+
+
+def test_the_installed_package_is_fedeba_jax_alone():
+    """`experiments`, `tests` and the like are common names: installed, they would hide those of other projects."""
+    setuptools = pytest.importorskip("setuptools", reason="setuptools is not installed")
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    assert settings["options"]["packages"] == "find:"
+    patterns = settings["options.packages.find"]["include"].split()
+    names = setuptools.find_packages(str(ROOT), include=patterns)
+    assert "fedeba_jax" in names
+    assert [name for name in names if name.split(".")[0] != "fedeba_jax"] == []

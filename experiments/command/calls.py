@@ -12,7 +12,7 @@ from fedeba_jax.lies import LIES
 
 Table = Mapping[str, Callable[..., Any]]
 NESTED: dict[str, Table] = {"lie": LIES, "first": FIRSTS}
-"""Parameters that are calls themselves, by the kind of rule that their annotation names."""
+"""The functions that a parameter may call, as in loss=inflate(100), by the kind of rule that its annotation names."""
 _OPEN, _CLOSE = "([{", ")]}"
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 

@@ -152,7 +152,7 @@ def _told(error: Exception) -> tuple[str, int]:
         return str(error), 1
     what = f"{error.filename}: " if error.filename else ""
     if error.errno in FULL:
-        return f"{what}the disk is full; make room, and the same command goes on", 1
+        return f"{what}the disk is full; make room, and the same command resumes", 1
     return f"{what}{os.strerror(error.errno).lower()}; give another path, or mend this one", 2
 
 

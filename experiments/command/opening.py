@@ -15,7 +15,7 @@ from fedeba_jax.data.sources import Dataset
 
 SMALLEST_IMAGE = 16  # pixels on a side that the CNN needs
 FLAG_OF = {"num_clients": "clients", "alpha": "dirichlet"}  # what the library calls otherwise
-_NAMES = (  # names that are no words of their own, and clients where it is one
+_NAMES = (  # arguments as the library names them; a plain word (clients, partition) only where it is the argument
     r"num_clients|alpha|shards_per_client|test_split|label_noise|(?:partition|clients)(?==)|(?<=lower )clients"
     r"|(?<=give )clients"
 )

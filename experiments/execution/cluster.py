@@ -215,7 +215,10 @@ def _no_cluster(address: str, reason: str) -> ValueError:
 
 @contextlib.contextmanager
 def _patient(address: str) -> Iterator[None]:
-    """Time to join a cluster; then this process ends with a line: what hangs in Ray cannot be interrupted."""
+    """Limits the time to join a cluster. When it is over, this process ends with one line.
+
+    A call that hangs in Ray cannot be interrupted in another way.
+    """
     stderr = os.dup(2)
 
     def end() -> None:

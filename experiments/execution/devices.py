@@ -31,7 +31,7 @@ def default_cache() -> str:
 def free_memory() -> int:
     """Bytes that arrays may still take on a device, or on the machine where the devices are its cores.
 
-    Of several processes, where there are least.
+    With several processes, the smallest of their numbers.
     """
     return processes.least(_free_memory())
 

@@ -239,7 +239,10 @@ def lines(path: Path) -> list[Line]:
 
 
 def _row(text: str) -> dict[str, Any] | None:
-    """The row that a line holds, if it is whole; it is of a round of one run, or times several runs."""
+    """The row that a line holds; None if the line is damaged.
+
+    A row belongs to one round of one run, or says how long several runs took.
+    """
     body, seal, crc = text.rpartition(_SEAL)
     if not seal or crc != f'{_crc(f"{body}}}")}"}}\n':
         return None

@@ -93,7 +93,7 @@ def leave() -> None:
 
 
 def _guard() -> None:
-    """Let somebody say a line if this process ends without a word: XLA aborts it when the first process is gone."""
+    """Start a helper that prints a line if this process dies silently: XLA aborts it when the first process is gone."""
     global _guardian
     line = f"error: a process died (told by process {jax.process_index()}); the same command resumes"
     _guardian = subprocess.Popen(

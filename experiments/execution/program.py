@@ -215,7 +215,7 @@ class Program:
         return kept + (whole - kept) / jax.device_count()
 
     def large_number(self, runs: Runs) -> str:
-        """The largest whole number of the settings that arrays may be as long as, if it is remarkable; else ""."""
+        """The largest of the settings that arrays may be as long as, as NAME=NUMBER; "" if it is below REMARKABLE."""
         _, hparams, task = join(runs.numbers, self.static)
         numbers = {name: value for name, value in hparams.items() if is_whole(value)}
         numbers |= {"--eval_every": min(task.eval_every, task.rounds), "--local_epochs": task.local_epochs}

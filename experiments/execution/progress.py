@@ -27,7 +27,7 @@ console = Console(stderr=False, highlight=False)
 
 
 class Lines:
-    """Prints what `status` says whenever it is told, not too often, and from a thread if it is not told for long."""
+    """Prints what `status` says when `tell` is called, but not too often; after a long silence, a thread prints it."""
 
     def __init__(self, status: Callable[[], str], quiet: float = QUIET, often: float = OFTEN) -> None:
         self._status, self._quiet, self._often = status, quiet, often

@@ -1,6 +1,6 @@
 """Runs experiments, batch after batch, into one folder; stopped at any moment, the same call resumes them.
 
-This is the one loop that `train`, `sweep`, `tune`, `demo` and `compare` share.
+This is the one loop that `train`, `sweep`, `demo`, `compare`, `robustness`, `tune` and `reproduce` share.
 """
 
 import contextlib

@@ -167,7 +167,10 @@ class Hosted:
         return self._most[key]
 
     def _put(self, make: Callable[[int, int], Federation]) -> Any:
-        """make(device, run) of all runs, for the devices of this process, each on its own; made once if none share."""
+        """Places make(device, run), all runs stacked: its own part on each device of this process, or one for all.
+
+        Parts differ by device only where the clients of a round are sharded over the devices.
+        """
 
         def stacked(device: int) -> Federation:
             runs = [make(device, run) for run in range(len(self._asked))]

@@ -28,7 +28,7 @@ from fedeba_jax.metrics import MEASURES
 
 NOT_COMPARED = ("eval_every",)  # settings that change when a run is evaluated, not what it does
 ALONE = "local_only"  # the method that tells what each client reaches by itself
-REMEDY = "give folders of experiments.train, sweep, demo or compare"
+REMEDY = "give folders of experiments.train, sweep, demo, compare, robustness, tune or reproduce"
 
 NUMBER, MAYBE, SCALAR = (int, float, type(None)), (int, type(None)), (str, int, float, type(None))
 EXPERIMENT = {"task": str, "varies": list, "runs": dict, "origins": list}  # what there is in experiment.json

@@ -18,7 +18,7 @@ def fedavg(local: LocalTraining, server: Server, *, weighting: Weighting = "exam
     Args:
       local: local training.
       server: server optimizer.
-      weighting: "examples" (equal shards make it uniform) or "uniform", p_i = 1/n.
+      weighting: "examples" (clients of equal size make it uniform) or "uniform", p_i = 1/n.
     """
     check("weighting", weighting, Weighting)
 

@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 
-from tests.support.pages import OURS, ROOT, blocks
+from tests.support.pages import OURS, PAGES, ROOT, blocks
 
 MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -77,3 +77,10 @@ def test_pytest_commands_name_files():
                 paths = [word for word in shlex.split(line) if word.startswith("tests/")]
                 assert paths, f"{page.name}: {line}"
                 assert all((ROOT / path).exists() for path in paths), f"{page.name}: {line}"
+
+
+def test_flagfiles_exist():
+    """In blocks of every language, and within text."""
+    named = [(page.name, path) for page in PAGES for path in re.findall(r"--flagfile=([\w./-]+)", page.read_text())]
+    assert len(named) > 3
+    assert [(page, path) for page, path in named if not (ROOT / path).is_file()] == []

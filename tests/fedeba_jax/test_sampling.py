@@ -266,7 +266,7 @@ def test_weights_that_do_not_fit_the_federation_are_refused():
     [
         ([0, 1], r"ids are int32\[2\]; give client numbers \[rounds, clients\]"),
         ([[0.0, 1.0]], r"ids are float32\[1, 2\]; give client numbers"),
-        ([[0, 1, 2]], "ids list 3 clients a round, but cohort_size=2"),
+        ([[0, 1, 2]], "ids list 3 clients per round, but cohort_size=2"),
         ([[0, 1], [2, 3]], "ids list client 3; give numbers from 0 to 2"),
         ([[0, -1]], "ids list client -1; give numbers from 0 to 2"),
     ],

@@ -125,7 +125,7 @@ def handlers():
         (
             OSError(errno.ENOSPC, "No space", "runs/a"),
             1,
-            "error: runs/a: the disk is full; make room, and the same command goes on",
+            "error: runs/a: the disk is full; make room, and the same command resumes",
         ),
         (
             OSError(errno.EROFS, "Read-only", "runs/a"),

@@ -1,4 +1,4 @@
-"""Faults of the machine while runs are going on: one clear line, and the same command goes on."""
+"""Faults of the machine while runs are going on: one clear line, and the same command resumes."""
 
 import contextlib
 import errno
@@ -46,7 +46,7 @@ def test_a_full_disk_costs_what_was_not_written(whole, tmp_path, file):
         execute(runs, out, log_rounds=True)
     assert error.value.errno == errno.EFBIG
     message, code = cli._told(error.value)
-    assert message.endswith(": the disk is full; make room, and the same command goes on")
+    assert message.endswith(": the disk is full; make room, and the same command resumes")
     assert message.startswith(str(out))
     assert code == 1
     execute(runs, out, log_rounds=True)
