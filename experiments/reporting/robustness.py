@@ -14,7 +14,7 @@ import numpy as np
 from experiments.execution.folder import RESULTS, read_rows
 from experiments.reporting import pictures
 from experiments.reporting.series import LAST, grouped, text
-from experiments.reporting.tables import markdown
+from experiments.reporting.tables import Plain, plain_markdown
 
 NEAR = 5.0  # points below its accuracy without an attack at which a method counts as recovered
 NO_ATTACK = "none"
@@ -28,6 +28,11 @@ HEAD = (
     "minority",
     "attackers' weight",
     "rounds to recover",
+)
+NOTES = (
+    "accuracy in %, variance, worst 5 % and the minority's accuracy are of honest clients; the parameters of a method "
+    "are those with the best worst case",
+    f"rounds to recover: until its accuracy is within {NEAR:g} points of that without an attack",
 )
 
 
@@ -92,17 +97,19 @@ def shares(settings: Sequence[Setting]) -> list[float]:
 def report(folder: Path, title: str) -> str:
     """Tables in Markdown, one for each share of attackers."""
     settings = load(folder)
-    parts = []
-    for share in [share for share in shares(settings) if share]:
-        lines = [HEAD, ("---",) * len(HEAD), *(_line(setting, share) for setting in tuned(settings, share))]
-        parts += [f"### {title}, {100 * share:g} % of the clients attack", ""]
-        parts += ["| " + " | ".join(cells) + " |" for cells in lines] + [""]
-    parts.append(
-        "- accuracy in %, variance, worst 5 % and the minority's accuracy are of honest clients; the parameters of a "
-        "method are those with the best worst case"
-    )
-    parts.append(f"- rounds to recover: until its accuracy is within {NEAR:g} points of that without an attack")
-    return "\n".join([*parts, ""])
+    made = [
+        plain_markdown(
+            Plain(
+                f"{title}, {100 * share:g} % of the clients attack",
+                HEAD,
+                [_line(setting, share) for setting in tuned(settings, share)],
+                NOTES if share == shares(settings)[-1] else (),
+            )
+        )
+        for share in shares(settings)
+        if share
+    ]
+    return "\n".join(made)
 
 
 def draw(folder: Path, title: str, out: Path) -> None:
@@ -139,7 +146,7 @@ def _line(setting: Setting, share: float) -> tuple[str, ...]:
         f"`{setting.label}`",
         _number(without.accuracy),
         _number(outcome.accuracy),
-        f"`{markdown(attack)}`",
+        f"`{attack}`",
         _number(outcome.variance, 0),
         _number(outcome.worst5),
         _number(outcome.minority),
