@@ -19,6 +19,7 @@ from experiments.execution import folder
 from experiments.paper import claims, comparison, evidence, presets, standing
 from experiments.reporting import robustness
 from experiments.reporting.columns import COLUMNS
+from experiments.reporting.loading import load
 from experiments.reporting.series import Series, grouped
 from experiments.reporting.tables import grid
 from fedeba_jax import ALGORITHMS
@@ -210,7 +211,8 @@ def what_is_missing() -> str:
 
 def under_attack() -> str:
     """The worst cases of the committed study on embedded images."""
-    return robustness.report(ROOT / evidence.RESULTS_DIR / "robustness_mini", "Embedded images").strip()
+    series = load([ROOT / evidence.RESULTS_DIR / "robustness_mini"])
+    return robustness.report(robustness.settings_of(series), "Embedded images").strip()
 
 
 PARTS: dict[str, dict[str, Any]] = {
