@@ -8,6 +8,7 @@ comes to, and writes theory.json, theory.md and pictures to --out. The default o
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from experiments.command import cli
 from experiments.command import flags as common_flags
 from experiments.execution import folder
 from experiments.reporting import tables
-from experiments.reporting.style import SHADES, Skipped, figure, line
+from experiments.reporting.pictures import shaded
+from experiments.reporting.style import drawn, figure, line
 from experiments.reporting.tables import Plain
 
 FLAGS = flags.FLAGS
@@ -87,7 +89,8 @@ def main() -> None:
     (out / "theory.md").write_text("\n".join(map(tables.plain_markdown, made)))
     for table in made:
         tables.show_plain(table, Console(highlight=False, width=160))
-    draw(maps, course, out)
+    drawn(out / "fairness.png", partial(draw_maps, maps))
+    drawn(out / "convergence.png", partial(draw_course, course))
     print(f"figures: {out / 'theory.json'}; tables: {out / 'theory.md'}")
 
 
@@ -132,16 +135,6 @@ def claims_table(claims: Sequence[Statement]) -> Plain:
     return Plain("Claims", ["claim", "place", "verdict", "evidence"], claims)
 
 
-def draw(maps: Mapping[str, Map], course: Course, out: Path) -> None:
-    """Both pictures, as PNG and SVG."""
-    try:
-        draw_maps(maps, out / "fairness.png")
-        draw_course(course, out / "convergence.png")
-        print(f"pictures: {out / 'fairness.png'}, {out / 'convergence.png'}, and as SVG")
-    except Skipped as reason:
-        print(f"no pictures: {reason}")
-
-
 def draw_maps(maps: Mapping[str, Map], out: Path) -> None:
     """One column per setting; above by Definition 3.1, below in the proof's form."""
     title = "% of random federations in which FedEBA's variance is below FedAvg's"
@@ -152,10 +145,7 @@ def draw_maps(maps: Mapping[str, Map], out: Path) -> None:
 
 
 def _heat(pane: Any, shares: np.ndarray, title: str) -> None:
-    pane.imshow(shares, cmap=SHADES, vmin=0, vmax=1, aspect="auto", origin="lower")
-    for (i, j), share in np.ndenumerate(shares):
-        color = "white" if share < 0.5 else "black"
-        pane.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=8, color=color)
+    shaded(pane, shares, lambda i, j: f"{100 * shares[i, j]:.0f}", 0, 1)
     pane.set_xticks(range(len(fairness.TAUS)), [f"{tau:g}" for tau in fairness.TAUS], fontsize=8)
     pane.set_yticks(range(len(fairness.SPREADS)), [f"{spread:g}" for spread in fairness.SPREADS], fontsize=8)
     pane.set(xlabel="tau", ylabel="spread of the optima")
