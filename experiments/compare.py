@@ -38,8 +38,7 @@ def main() -> None:
     session.set_up()
     asked, out = common_flags.runs([{}], "--algorithm"), Path(FLAGS.out)
     session.run(asked, out, Progress(), only_these=True)
-    summary.write(out)
-    settings = loading.group(loading.load([out]), model=None)
+    settings = loading.group(summary.write(out), model=None)
     title = f"{FLAGS.task}, {asked[0].task.rounds} rounds, seeds {', '.join(FLAGS.seeds)}"
     table = tables.build(settings, title, model=None, keys=KEYS, against=FLAGS.baseline)
     made = [table for table in (table, tables.comparison(table)) if table]

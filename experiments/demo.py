@@ -32,8 +32,7 @@ def main() -> None:
         f"{task.cohort_size} sampled in each round, {task.rounds} rounds, seeds {named}"
     )
     session.run(asked, out, Progress(), only_these=True)
-    summary.write(out)
-    settings = loading.group(loading.load([out]), model=None)
+    settings = loading.group(summary.write(out), model=None)
     averaged = summary.most_averaged(settings)
     title = f"{TASK}, seeds {named}: mean of the last {averaged} evaluations; lower variance is fairer"
     tables.show(tables.build(settings, title, model=None, keys=SHOWN))

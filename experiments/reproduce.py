@@ -140,7 +140,7 @@ def show(preset: Preset, asked: Sequence[Row], found: evidence.Evidence, out: Pa
     for task in tasks if preset.kind == "table" else ():
         made = comparison.sheet(preset, task, own[task], lambda row: runs_of(preset, row), found, same=same)
         comparison.show(made)
-        parts.append(f"### {made.title}\n\n{comparison.to_markdown(made)}\n")
+        parts.append(comparison.to_markdown(made))
         lines.append(comparison.to_csv(made))
     if parts:
         (out / "table.md").write_text("\n".join(parts))

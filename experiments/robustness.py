@@ -79,13 +79,13 @@ def main() -> None:
     session.set_up()
     asked, out = runs(), Path(FLAGS.out)
     session.run(asked, out, Progress(), only_these=True)
-    summary.write(out)
+    settings = robustness.settings_of(summary.write(out))
     title = f"{FLAGS.task}, {asked[0].task.rounds} rounds, seeds {', '.join(FLAGS.seeds)}"
-    told = robustness.report(out, title)
+    told = robustness.report(settings, title)
     (out / "robustness.md").write_text(told)
     print(told)
     if FLAGS.plot:
-        drawn(out / "robustness.png", partial(robustness.draw, out, title))
+        drawn(out / "robustness.png", partial(robustness.draw, settings, title))
     print(f"tables: {out / 'robustness.md'}")
 
 

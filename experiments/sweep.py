@@ -92,9 +92,8 @@ def main() -> None:
         return
     progress = Progress(FLAGS.select_on, FLAGS.metric)
     session.run(asked, out, progress, batch_runs=FLAGS.batch_runs, in_detail=True, over=resources())
-    summary.write(out)
     view = series.View(metric=FLAGS.metric, split=FLAGS.select_on)
-    for line in selection.costly(loading.group(loading.load([out])), view):
+    for line in selection.costly(loading.group(summary.write(out)), view):
         print(line)
     print(f"results: {out}; tables and pictures: python -m experiments.report {out}")
 

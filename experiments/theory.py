@@ -8,6 +8,7 @@ comes to, and writes theory.json, theory.md and pictures to --out. The default o
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import jax
 import numpy as np
 from absl import flags
 from rich.console import Console
-from rich.table import Table
 
 from experiments.claims import convergence, fairness, statements, temperature, toy
 from experiments.claims.convergence import Course
@@ -25,7 +25,9 @@ from experiments.command import cli
 from experiments.command import flags as common_flags
 from experiments.execution import folder
 from experiments.reporting import tables
-from experiments.reporting.style import SHADES, Skipped, figure, line
+from experiments.reporting.pictures import shaded
+from experiments.reporting.style import drawn, figure, line
+from experiments.reporting.tables import Plain
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("federations", 2000, "Random federations of each cell of a map.", lower_bound=1)
@@ -84,17 +86,15 @@ def main() -> None:
         course_table(course),
         claims_table(claims),
     ]
-    (out / "theory.md").write_text("\n".join(markdown(*table) for table in made))
+    (out / "theory.md").write_text("\n".join(map(tables.plain_markdown, made)))
     for table in made:
-        show(*table)
-    draw(maps, course, out)
+        tables.show_plain(table, Console(highlight=False, width=160))
+    drawn(out / "fairness.png", partial(draw_maps, maps))
+    drawn(out / "convergence.png", partial(draw_course, course))
     print(f"figures: {out / 'theory.json'}; tables: {out / 'theory.md'}")
 
 
-Lines = tuple[str, list[str], list[list[str]]]  # title, head, rows
-
-
-def toy_table(cases: Sequence[toy.Case]) -> Lines:
+def toy_table(cases: Sequence[toy.Case]) -> Plain:
     head = ["method", "weights", "x", "gap of losses", "variance", "entropy, bits"]
     rows = [
         [
@@ -104,10 +104,10 @@ def toy_table(cases: Sequence[toy.Case]) -> Lines:
         ]
         for c in cases
     ]
-    return "The toy case (appendix I.1)", head, rows
+    return Plain("The toy case (appendix I.1)", head, rows)
 
 
-def map_table(name: str, one: Map) -> Lines:
+def map_table(name: str, one: Map) -> Plain:
     """Shares in percent, by Definition 3.1 / by the proof's form."""
     head = ["spread", *(f"tau {tau:g}" for tau in fairness.TAUS)]
     rows = [
@@ -117,10 +117,10 @@ def map_table(name: str, one: Map) -> Lines:
     title = (
         f"{fairness.SETTINGS[name].title}: % of federations with a variance below FedAvg's, by Definition 3.1 / proof"
     )
-    return title, head, rows
+    return Plain(title, head, rows)
 
 
-def course_table(course: Course) -> Lines:
+def course_table(course: Course) -> Plain:
     head = ["min_t of", *(f"T = {count}" for count in course.rounds), "slope"]
 
     def row(name: str, values: np.ndarray) -> list[str]:
@@ -128,36 +128,11 @@ def course_table(course: Course) -> Lines:
 
     rows = [row(f"|sum p grad F|^2, tau {tau:g}", own) for tau, own in zip(course.taus, course.own, strict=True)]
     rows += [row(f"|mean grad F|^2, tau {tau:g}", own) for tau, own in zip(course.taus, course.average, strict=True)]
-    return "Gradients over T rounds (theorem 5.1)", head, [*rows, row("|mean grad F|^2, FedAvg", course.fedavg)]
+    return Plain("Gradients over T rounds (theorem 5.1)", head, [*rows, row("|mean grad F|^2, FedAvg", course.fedavg)])
 
 
-def claims_table(claims: Sequence[Statement]) -> Lines:
-    return "Claims", ["claim", "place", "verdict", "evidence"], [list(claim) for claim in claims]
-
-
-def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    made = Table(title=title, title_justify="left")
-    for name in head:
-        made.add_column(name)
-    for row in rows:
-        made.add_row(*row)
-    Console(highlight=False, width=160, markup=False).print(made)
-
-
-def markdown(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = [[tables.markdown(cell) for cell in row] for row in (head, *rows)]
-    cells.insert(1, ["---"] * len(head))
-    return "\n".join([f"### {title}", "", *("| " + " | ".join(row) + " |" for row in cells), ""])
-
-
-def draw(maps: Mapping[str, Map], course: Course, out: Path) -> None:
-    """Both pictures, as PNG and SVG."""
-    try:
-        draw_maps(maps, out / "fairness.png")
-        draw_course(course, out / "convergence.png")
-        print(f"pictures: {out / 'fairness.png'}, {out / 'convergence.png'}, and as SVG")
-    except Skipped as reason:
-        print(f"no pictures: {reason}")
+def claims_table(claims: Sequence[Statement]) -> Plain:
+    return Plain("Claims", ["claim", "place", "verdict", "evidence"], claims)
 
 
 def draw_maps(maps: Mapping[str, Map], out: Path) -> None:
@@ -170,10 +145,7 @@ def draw_maps(maps: Mapping[str, Map], out: Path) -> None:
 
 
 def _heat(pane: Any, shares: np.ndarray, title: str) -> None:
-    pane.imshow(shares, cmap=SHADES, vmin=0, vmax=1, aspect="auto", origin="lower")
-    for (i, j), share in np.ndenumerate(shares):
-        color = "white" if share < 0.5 else "black"
-        pane.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=8, color=color)
+    shaded(pane, shares, lambda i, j: f"{100 * shares[i, j]:.0f}", 0, 1)
     pane.set_xticks(range(len(fairness.TAUS)), [f"{tau:g}" for tau in fairness.TAUS], fontsize=8)
     pane.set_yticks(range(len(fairness.SPREADS)), [f"{spread:g}" for spread in fairness.SPREADS], fontsize=8)
     pane.set(xlabel="tau", ylabel="spread of the optima")

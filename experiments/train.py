@@ -52,9 +52,8 @@ def main() -> None:
     asked = runs()
     out = Path(FLAGS.out or folder(asked[0]))
     session.run(asked, out, Progress(), log_rounds=True, only_these=True)
-    summary.write(out)
     title = f"{FLAGS.task}, seeds {', '.join(FLAGS.seeds)}"
-    settings = summary.show(out, title=title)
+    settings = summary.show(summary.write(out), title=title)
     if FLAGS.plot:
         drawn(out / "curves.png", partial(pictures.overview, settings, f"{asked[0].algorithm} on {title}"))
     print(f"results: {out}")

@@ -13,10 +13,12 @@ tune.png and .svg. The default of --out is runs/tune/TASK, of --validation 0.1, 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from absl import flags
+from rich.console import Console
 
 from experiments.command import cli, grids, hparams, spaces, tasks
 from experiments.command import flags as common_flags
@@ -27,8 +29,9 @@ from experiments.command.spaces import Rung
 from experiments.execution import folder, runner, session
 from experiments.execution.batches import measured
 from experiments.execution.progress import Progress
-from experiments.reporting import loading, page, style, tables, tuning, web
+from experiments.reporting import loading, page, tables, tuning, web
 from experiments.reporting.series import Series, View
+from experiments.reporting.style import drawn
 from experiments.reporting.tuning import Method, Trial
 from fedeba_jax import ALGORITHMS
 
@@ -212,8 +215,9 @@ def write(asked: Tuning, out: Path, methods: list[Method], series: Sequence[Seri
     """The table, the plane, and everything as JSON."""
     title = f"{FLAGS.task}, tuned: {FLAGS.budget} points of each method"
     below = tuning.notes(methods, asked.task.rounds, asked.test_seeds)
-    tuning.show(title, methods, below)
-    (out / "tune.md").write_text(tuning.to_markdown(title, methods, below))
+    table = tuning.table(title, methods, below)
+    tables.show_plain(table, Console(highlight=False, width=220), wrap=0)
+    (out / "tune.md").write_text(tables.plain_markdown(table))
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -229,11 +233,7 @@ def write(asked: Tuning, out: Path, methods: list[Method], series: Sequence[Seri
     folder.write_json(out / "tune.json", content)
     web.write(out / page.HTML, title, kinds(asked, methods, series), View(task=FLAGS.task), lines=below)
     print(f"table: {out / 'tune.md'}; page: {out / page.HTML}; all points: {out / 'tune.json'}")
-    try:
-        tuning.plane(methods, title, out / "tune.png")
-        print(f"picture: {out / 'tune.png'}, and as SVG")
-    except style.Skipped as reason:
-        print(f"no tune.png: {reason}")
+    drawn(out / "tune.png", partial(tuning.plane, methods, title))
 
 
 def kinds(asked: Tuning, methods: list[Method], series: Sequence[Series]) -> list[tables.Table]:

@@ -68,10 +68,6 @@ def set_rows(stacked: Params, index: jax.Array, values: Params) -> Params:
     return jax.tree.map(lambda leaf, value: leaf.at[index].set(jnp.asarray(value, leaf.dtype)), stacked, values)
 
 
-def add_rows(stacked: Params, index: jax.Array, values: Params) -> Params:
-    return jax.tree.map(lambda leaf, value: leaf.at[index].add(value), stacked, values)
-
-
 def repeat(tree: Params, count: int) -> Params:
     """The tree `count` times, stacked."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), tree)

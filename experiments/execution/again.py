@@ -18,8 +18,6 @@ from experiments.command.values import text
 from experiments.execution import folder
 
 TOLERANCE = 3.0
-LAST = 5  # evaluations that are averaged
-OTHERS = ("data_seed", "init_seed", "sample_seed", "validation", "state_dtype")
 FIGURES = ("mean", "variance")
 Rows = list[dict[str, Any]]
 
@@ -29,10 +27,7 @@ class Difference(NamedTuple):
 
     rows: int  # that were compared
     different: int  # of them
-    largest: dict[str, float]  # of each figure, over the rows
-    last: dict[
-        str, tuple[float, float, float]
-    ]  # figure -> recorded, again, std over seeds; means of the last evaluations
+    last: dict[str, tuple[float, float, float]]  # figure -> recorded, again, std over seeds, by the last evaluations
 
     @property
     def passes(self) -> bool:
@@ -56,7 +51,7 @@ def as_run(row: dict[str, Any], task_name: str) -> Run:
         changes={name: value for name, value in settings.items() if name in FIELDS},
         seeds=[row["seed"]],
         flag="the recorded run",
-        **{name: settings[name] for name in OTHERS},
+        **{name: value for name, value in settings.items() if name not in FIELDS},
     )
     return made
 
@@ -74,14 +69,11 @@ def compare(before: Rows, now: Rows, every: Sequence[Rows]) -> Difference:
     by_place = {_place(row): row for row in now}
     pairs = [(row, by_place.get(_place(row), {})) for row in before]
     different = [(a, b) for a, b in pairs if any(a[name] != b.get(name) for name in names)]
-    largest = {
-        name: max((abs(_number(a, name) - _number(b, name)) for a, b in different), default=0.0) for name in FIGURES
-    }
     last = {}
     for name in FIGURES:
         std = float(np.std([_last(rows, name) for rows in every]))
         last[name] = (_last(before, name), _last(now, name), std)
-    return Difference(len(pairs), len(different), largest, last)
+    return Difference(len(pairs), len(different), last)
 
 
 def _setting(rows: Rows) -> tuple[Any, ...]:
@@ -101,4 +93,4 @@ def _last(rows: Rows, name: str) -> float:
     """The mean of the last evaluations on test data."""
     shown = folder.shown({row["model"] for row in rows})
     values = [_number(row, name) for row in rows if (row["split"], row["model"]) == ("test", shown)]
-    return float(np.mean(values[-LAST:]))
+    return float(np.mean(values[-folder.LAST :]))

@@ -84,9 +84,13 @@ class Group:
     def algorithm(self) -> str:
         return self.missing[0].algorithm
 
-    def batches(self) -> list[list[Run]]:
-        """What is left to run, batch by batch."""
-        return [self.missing[i : i + self.batch_runs] for i in range(0, len(self.missing), self.batch_runs)]
+    def batches(self, stopped: Sequence[str] = ()) -> list[list[Run]]:
+        """What is left to run, batch by batch; the one that was stopped as it was then, if it still can be run so."""
+        again = [run for run in self.missing if run.id in stopped]
+        if [run.id for run in again] != [*stopped] or len(again) > self.batch_runs:
+            again = []
+        others, size = [run for run in self.missing if run not in again], self.batch_runs
+        return [*[again] * bool(again), *(others[i : i + size] for i in range(0, len(others), size))]
 
     def stacked(self, runs: Sequence[Run]) -> Runs:
         """The runs as a batch of full size."""

@@ -52,6 +52,7 @@ OURS = (RESULTS, ROUNDS, TIMINGS, SUMMARY, CHECKPOINT, EARLIER, MARK)  # the mar
 UNFINISHED = tuple(f"{name}.tmp" for name in (SUMMARY, CHECKPOINT, MARK))  # of a process that was killed
 OLD = ("config.json", "sweep.json")  # marks of folders of older versions
 _SEAL = ', "crc": "'  # what is between a row and its checksum
+LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
 PACKAGES = ("fedeba_jax", "jax", "jaxlib", "flax", "optax", "numpy")
 
 

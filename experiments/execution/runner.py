@@ -112,7 +112,7 @@ def execute(
         done, stopped = found(out, runs, datasets, only_these=only_these, overwrite=overwrite)
         planned = plan(runs, datasets, done, how, kept.programs)
         origins = processes.agreed(lambda: described(out, planned, overwrite))
-        batches = [(group, batch) for group in planned.groups for batch in _batches(group, stopped.batch)]
+        batches = [(group, batch) for group in planned.groups for batch in group.batches(stopped.batch)]
         batches.sort(key=lambda item: _ids(item[1]) != stopped.batch)  # the one that was stopped, first
         if batches and _ids(batches[0][1]) != stopped.batch and processes.is_first():
             recovery.start_over(out, stopped.batch, print)
@@ -169,15 +169,6 @@ def _memory_errors() -> Iterator[None]:
         if "RESOURCE_EXHAUSTED" in str(error):
             raise MemoryError(str(error).splitlines()[0]) from error
         raise
-
-
-def _batches(group: Group, stopped: list[str]) -> list[list[Run]]:
-    """The batches of a group; the one that was stopped as it was then, even if others would be drawn up now."""
-    again = [run for run in group.missing if run.id in stopped]
-    if _ids(again) != stopped or not 0 < len(again) <= group.batch_runs:
-        return group.batches()
-    others = [run for run in group.missing if run.id not in stopped]
-    return [again, *(others[i : i + group.batch_runs] for i in range(0, len(others), group.batch_runs))]
 
 
 def _run_batch(

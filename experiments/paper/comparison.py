@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table as RichTable
 
 from experiments.command.runs import Run
 from experiments.paper import evidence
@@ -21,6 +19,7 @@ from experiments.paper.evidence import Evidence
 from experiments.paper.presets import Preset
 from experiments.paper.printed import Value
 from experiments.paper.rows import MEASURES, Row
+from experiments.reporting import tables
 from experiments.reporting.columns import COLUMNS, Column
 from experiments.reporting.series import Setting, View
 from experiments.reporting.statistics import Comparison, interval, judged, paired
@@ -183,25 +182,18 @@ def verdict_text(found: Comparison, digits: int) -> str:
 def show(made: Sheet, console: Console | None = None) -> None:
     """Print a sheet."""
     console = console or Console(highlight=False)
-    table = RichTable(
-        title=escape(made.title), caption=escape("\n".join(made.notes)), title_justify="left", caption_justify="left",
-        show_lines=True,
-    )  # fmt: skip
-    for name in ("row", "seeds"):
-        table.add_column(name)
-    for column in made.columns:
-        table.add_column(column.title, no_wrap=not console.is_terminal)
-    for entry in made.entries:
-        table.add_row(*(escape("\n".join(lines)) for lines in _lines(made, entry)))
-    (console if console.is_terminal else Console(width=240, file=console.file, highlight=False)).print(table)
+    wrap = None if console.is_terminal else 2
+    tables.show_plain(_plain(made)._replace(notes=made.notes), tables.roomy(console), wrap=wrap, lines=True)
 
 
 def to_markdown(made: Sheet) -> str:
     """A sheet as a table of Markdown."""
+    return tables.plain_markdown(_plain(made))
+
+
+def _plain(made: Sheet) -> tables.Plain:
     head = ["row", "seeds", *(column.title for column in made.columns)]
-    body = [["<br>".join(lines) for lines in _lines(made, entry)] for entry in made.entries]
-    lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *body)]
-    return "\n".join(lines)
+    return tables.Plain(made.title, head, [_cells(made, entry) for entry in made.entries])
 
 
 def to_csv(made: Sheet) -> str:
@@ -229,10 +221,10 @@ def _against(found: Comparison | None) -> list[Any]:
     return [found.difference, found.low, found.high, found.p, found.adjusted, found.improvement, found.verdict]
 
 
-def _lines(made: Sheet, entry: Entry) -> list[list[str]]:
-    """The cells of a row, each as lines."""
+def _cells(made: Sheet, entry: Entry) -> list[str]:
+    """The cells of a row."""
     there = len(entry.setting.runs) if entry.setting else 0
     seeds = str(there) if there == entry.asked else f"{there} of {entry.asked}"
-    status = [entry.status] if entry.status else []
-    cells = [texts(entry.cells[column.key], column.digits) if entry.cells else [""] for column in made.columns]
-    return [[entry.row.label, *status], [seeds], *cells]
+    label = f"{entry.row.label}\n{entry.status}" if entry.status else entry.row.label
+    cells = [texts(entry.cells[column.key], column.digits) if entry.cells else [] for column in made.columns]
+    return [label, seeds, *map("\n".join, cells)]

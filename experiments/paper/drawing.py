@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments.paper.presets import Panel, Preset
 from experiments.reporting.columns import COLUMNS
+from experiments.reporting.pictures import band
 from experiments.reporting.series import Setting, View
 from experiments.reporting.style import ENDINGS, Skipped, color, figure, line, marker
 
@@ -45,11 +46,7 @@ def draw(preset: Preset, settings: Sequence[Drawn], out: Path) -> list[Path]:
 def _curves(pane: Any, panel: Panel, measures: Sequence[str], drawn: Drawn) -> None:
     """A measure by round."""
     for number, (label, setting) in enumerate(drawn):
-        by_seed = [run.curve(measures[0], VIEW) for run in setting.runs]
-        rounds = sorted(set.intersection(*(set(curve) for curve in by_seed)))
-        values = np.array([[curve[t] for t in rounds] for curve in by_seed])
-        pane.plot(rounds, values.mean(axis=0), label=label, **line(number, len(rounds)))
-        pane.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=color(number), alpha=0.12, lw=0)
+        band(pane, [run.curve(measures[0], VIEW) for run in setting.runs], number, label)
     pane.set(xlabel="round", ylabel=COLUMNS[measures[0]].title)
 
 

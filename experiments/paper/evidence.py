@@ -16,9 +16,10 @@ from experiments.reporting.series import Series, Setting
 from fedeba_jax import ALGORITHMS
 
 RESULTS_DIR = Path("results")
-_OTHERS = {"data_seed": None, "init_seed": None, "sample_seed": None, "validation": 0.0, "state_dtype": "float32"}
-DEFAULTS = _OTHERS | {
-    field.name: plain(field.default) for field in dataclasses.fields(Task) if field.default is not dataclasses.MISSING
+DEFAULTS = {
+    field.name: plain(field.default)
+    for field in (*dataclasses.fields(Run), *dataclasses.fields(Task))
+    if field.default is not dataclasses.MISSING and field.name != "seed"
 }
 """Settings of a run. A row that was written before a setting was there had this value."""
 

@@ -46,6 +46,7 @@ LAST_ROW = {
     "privacy": (dict, type(None)),
     "rows": int,
 }
+ATTACKED = ("minority_accuracy", "attacker_weight")  # of runs under attack alone
 TIMING = {"runs": list, "rounds": int, "seconds": (int, float), "compiled": int}
 
 
@@ -71,10 +72,10 @@ def group(series: Sequence[Series], model: str | None = "global") -> list[Settin
     "prediction".
     """
     declared = {name for one in series for name in one.source.varies}
-    common = [name for name in _varying([one.settings for one in series], declared) if name not in NOT_COMPARED]
+    common = [name for name in names_that_vary([one.settings for one in series], declared) if name not in NOT_COMPARED]
     settings = []
     for own in by_algorithm(series).values():
-        settings += _settings(own, _varying([one.hparams for one in own], declared) + common, model)
+        settings += _settings(own, names_that_vary([one.hparams for one in own], declared) + common, model)
     return settings
 
 
@@ -112,7 +113,7 @@ def printable(value: Any) -> Any:
     return "".join(c if c.isprintable() else "?" for c in value)
 
 
-def _varying(values: Sequence[dict[str, Any]], declared: set[str]) -> list[str]:
+def names_that_vary(values: Sequence[dict[str, Any]], declared: Iterable[str] = ()) -> list[str]:
     """The names that were declared to vary, and those that have more than one value."""
     pairs = [(name, json.dumps(value)) for own in values for name, value in own.items()]
     found = grouped(dict.fromkeys(pairs), itemgetter(0))
@@ -176,6 +177,7 @@ def _load_folder(folder: Path) -> list[Series]:
         _check(experiment, EXPERIMENT)
         for row in rows:
             _check(row, ROW | {name: kind for name, kind in LAST_ROW.items() if name in row})
+            _check(row.get("attacked", dict.fromkeys(ATTACKED)), dict.fromkeys(ATTACKED, NUMBER))
             _check(row["hparams"], dict.fromkeys(row["hparams"], SCALAR))
             _check(row["settings"], dict.fromkeys(row["settings"], SCALAR))
         varies, missing = tuple(map(str, experiment["varies"])), _missing(rows, experiment["runs"])
@@ -244,7 +246,8 @@ def _by_model(rows: Sequence[dict[str, Any]], name: str) -> dict[str, np.ndarray
 
 
 def _metrics(row: dict[str, Any]) -> dict[str, float]:
-    known = {name: np.nan if row[name] is None else float(row[name]) for name in MEASURES}
+    every = row.get("attacked", {}) | row
+    known = {name: np.nan if every.get(name) is None else float(every[name]) for name in (*MEASURES, *ATTACKED)}
     return known | {"variance_corrected": known["variance"] - known["noise"]}
 
 

@@ -6,6 +6,7 @@ they came); the other pictures leave them out.
 
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from experiments.reporting.columns import COLUMNS
 from experiments.reporting.heat import heat_map
-from experiments.reporting.selection import comparable, ranked
+from experiments.reporting.selection import comparable, leaders_first, ranked
 from experiments.reporting.series import Clients, Series, Setting, View, by_algorithm, grouped, pooled, text
 from experiments.reporting.statistics import pareto_front
 from experiments.reporting.style import FRAME, SHADES, Skipped, color, figure, line, marker
@@ -30,9 +31,8 @@ def best(settings: Sequence[Setting], view: View, most: int = MOST_CURVES) -> tu
     order = ranked(settings, view)
     if not order:
         raise Skipped(NOTHING)
-    leaders = [own[0] for own in by_algorithm(order).values()]
-    chosen = sorted(order, key=lambda s: s not in leaders)[:most]
-    each = " (and each algorithm's best)" if len(leaders) > 1 else ""
+    chosen = leaders_first(order, attrgetter("algorithm"))[:most]
+    each = " (and each algorithm's best)" if len(by_algorithm(order)) > 1 else ""
     said = f"the best {most} of {len(order)} settings by {view.metric}{each}" if len(order) > most else ""
     return [s for s in settings if s in chosen], said
 
@@ -195,7 +195,7 @@ def gates(settings: Sequence[Setting], view: View, out: Path) -> None:
         for n, told in enumerate(kept):
             runs = [run for s in groups[told] for run in s.runs]
             shares = [{t: 100 * (spent.gate_open or 0) / t for t, spent in sorted(run.traffic.items())} for run in runs]
-            _band(opened, shares, n, told)
+            band(opened, shares, n, told)
         opened.set(xlabel="round", ylabel="rounds so far with the gate open, %", ylim=(-3, 103))
         for pane in costs:
             _cost_by_theta(pane, list(priced), view)
@@ -216,10 +216,10 @@ def _cost_by_theta(pane: Any, gated: Sequence[Setting], view: View) -> None:
 def _over_rounds(panes: Sequence[Any], runs: Sequence[Series], view: View, n: int, told: str) -> None:
     """Accuracy and variance, each in its pane."""
     for pane, metric in zip(panes, ("mean", "variance"), strict=True):
-        _band(pane, [run.curve(metric, view) for run in runs], n, told)
+        band(pane, [run.curve(metric, view) for run in runs], n, told)
 
 
-def _band(pane: Any, by_seed: Sequence[dict[int, float]], n: int, told: str) -> None:
+def band(pane: Any, by_seed: Sequence[dict[int, float]], n: int, told: str) -> None:
     """Mean over seeds, and their range, at the rounds at which all seeds have a number."""
     rounds = [t for t in sorted(by_seed[0]) if all(math.isfinite(values.get(t, math.nan)) for values in by_seed)]
     if rounds:
@@ -237,19 +237,27 @@ def _steps(pane: Any, clients: Clients, n: int, told: str) -> None:
 
 
 def _heat_panel(pane: Any, values: np.ndarray, notes: np.ndarray, every: np.ndarray, *, higher: bool) -> Any:
-    """Bright is good, whichever way the metric goes, on the scale of every value; the best is framed."""
+    """Numbers on the scale of every value; the best is framed."""
     from matplotlib.patches import Rectangle
 
     low, high = every.min(), every.max()
+    for i, j in np.argwhere(values == (high if higher else low)):
+        pane.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=FRAME, lw=3, clip_on=False))
+
+    def written(i: int, j: int) -> str:
+        return (_short(values[i, j], high) if np.isfinite(values[i, j]) else "") + notes[i, j]
+
+    return shaded(pane, values, written, low, high, higher=higher)
+
+
+def shaded(pane: Any, values: np.ndarray, written: Any, low: float, high: float, *, higher: bool = True) -> Any:
+    """Shades from low to high, each with what is written at (i, j); bright is good, whichever way the metric goes."""
     shades = SHADES if higher else f"{SHADES}_r"
     image = pane.imshow(values, cmap=shades, vmin=low, vmax=high, aspect="auto", origin="lower")
     for (i, j), value in np.ndenumerate(values):
         tone = (value - low) / ((high - low) or 1)
         ink = "white" if (tone if higher else 1 - tone) < 0.5 else "black"
-        number = _short(value, high) if np.isfinite(value) else ""
-        if value == (high if higher else low):
-            pane.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=FRAME, lw=3, clip_on=False))
-        pane.text(j, i, number + notes[i, j], ha="center", va="center", fontsize=8, color=ink)
+        pane.text(j, i, written(i, j), ha="center", va="center", fontsize=8, color=ink)
     return image
 
 

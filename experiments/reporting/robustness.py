@@ -7,14 +7,14 @@ case. Figures are of honest clients, means over seeds of the last evaluations; a
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from experiments.execution.folder import RESULTS, read_rows
 from experiments.reporting import pictures
-from experiments.reporting.series import LAST, grouped, text
-from experiments.reporting.tables import markdown
+from experiments.reporting.loading import names_that_vary
+from experiments.reporting.series import LAST, Series, View, by_algorithm, grouped, text
+from experiments.reporting.tables import Plain, plain_markdown
 
 NEAR = 5.0  # points below its accuracy without an attack at which a method counts as recovered
 NO_ATTACK = "none"
@@ -29,17 +29,30 @@ HEAD = (
     "attackers' weight",
     "rounds to recover",
 )
+NOTES = (
+    "accuracy in %, variance, worst 5 % and the minority's accuracy are of honest clients; the parameters of a method "
+    "are those with the best worst case",
+    f"rounds to recover: until its accuracy is within {NEAR:g} points of that without an attack",
+)
 
 
 class Outcome(NamedTuple):
     """One setting under one attack, over its seeds."""
 
-    accuracy: float  # mean over honest clients; NaN if a seed diverged
-    variance: float
-    worst5: float
-    minority: float  # accuracy of the honest minority; NaN without an attack
-    weight: float  # the attackers'; NaN if not known
-    curves: dict[int, dict[int, float]]  # by seed, the accuracy by round
+    runs: list[Series]
+    view: View
+
+    def mean(self, metric: str) -> float:
+        """Over seeds and their last evaluations."""
+        return float(np.mean([v for run in self.runs for v in [*run.curve(metric, self.view).values()][-LAST:]]))
+
+    def figure(self, metric: str) -> float:
+        """The mean; NaN if a seed diverged."""
+        return math.nan if any(run.diverged for run in self.runs) else self.mean(metric)
+
+    @property
+    def accuracy(self) -> float:
+        return self.figure("mean")
 
     @property
     def rank(self) -> float:
@@ -67,14 +80,18 @@ class Setting(NamedTuple):
         return f"{self.method} {self.parameters}".strip()
 
 
-def load(folder: Path) -> list[Setting]:
-    """The settings of a folder of `experiments.robustness`; one for each model that a method is evaluated with."""
-    rows = [row for row in read_rows(folder / RESULTS) if row["split"] == "test"]
-    varying = _varying(rows)
+def settings_of(series: Sequence[Series]) -> list[Setting]:
+    """The settings of runs of `experiments.robustness`; one for each model that a method is evaluated with."""
+    varying = {name: names_that_vary([one.hparams for one in own]) for name, own in by_algorithm(series).items()}
+
+    def named(one: Series, model: str) -> tuple[str, str]:
+        return _method(one, model), " ".join(f"{name}={text(one.hparams[name])}" for name in varying[one.algorithm])
+
+    tested = [(one, model) for one in series for split, model in one.evals if split == "test"]
     settings = []
-    for (method, parameters), own in grouped(rows, lambda row: (_method(row), _parameters(row, varying))).items():
-        by_attack = grouped(own, _attack)
-        settings.append(Setting(method, parameters, {key: _outcome(found) for key, found in by_attack.items()}))
+    for (method, parameters), own in grouped(tested, lambda pair: named(*pair)).items():
+        view, by_attack = View(own[0][1]), grouped((one for one, _ in own), _attack)
+        settings.append(Setting(method, parameters, {key: Outcome(runs, view) for key, runs in by_attack.items()}))
     return settings
 
 
@@ -89,25 +106,18 @@ def shares(settings: Sequence[Setting]) -> list[float]:
     return sorted({share for setting in settings for _, share in setting.outcomes})
 
 
-def report(folder: Path, title: str) -> str:
+def report(settings: Sequence[Setting], title: str) -> str:
     """Tables in Markdown, one for each share of attackers."""
-    settings = load(folder)
-    parts = []
-    for share in [share for share in shares(settings) if share]:
-        lines = [HEAD, ("---",) * len(HEAD), *(_line(setting, share) for setting in tuned(settings, share))]
-        parts += [f"### {title}, {100 * share:g} % of the clients attack", ""]
-        parts += ["| " + " | ".join(cells) + " |" for cells in lines] + [""]
-    parts.append(
-        "- accuracy in %, variance, worst 5 % and the minority's accuracy are of honest clients; the parameters of a "
-        "method are those with the best worst case"
-    )
-    parts.append(f"- rounds to recover: until its accuracy is within {NEAR:g} points of that without an attack")
-    return "\n".join([*parts, ""])
+    made = []
+    for share in filter(None, shares(settings)):
+        rows = [_line(setting, share) for setting in tuned(settings, share)]
+        notes = NOTES if share == shares(settings)[-1] else ()
+        made.append(plain_markdown(Plain(f"{title}, {100 * share:g} % of the clients attack", HEAD, rows, notes)))
+    return "\n".join(made)
 
 
-def draw(folder: Path, title: str, out: Path) -> None:
+def draw(settings: Sequence[Setting], title: str, out: Path) -> None:
     """The heat maps: the worst case by share of attackers, and each attack at the largest share."""
-    settings = load(folder)
     every = shares(settings)
     largest = every[-1]
     chosen = tuned(settings, largest)
@@ -124,10 +134,9 @@ def draw(folder: Path, title: str, out: Path) -> None:
 
 def recovery(outcome: Outcome, without: Outcome) -> float | None:
     """Rounds until the accuracy is near that without an attack, the mean over seeds; None if one never is."""
-    rounds = []
-    for seed, curve in outcome.curves.items():
-        goal = _late(without.curves[seed]) - NEAR
-        rounds.append(next((t for t, value in sorted(curve.items()) if value >= goal), None))
+    goals = {run.seed: run.value("mean", without.view) - NEAR for run in without.runs}
+    curves = {run.seed: run.curve("mean", outcome.view) for run in outcome.runs}
+    rounds = [next((t for t, value in curves[seed].items() if value >= goals[seed]), None) for seed in curves]
     return None if None in rounds else float(np.mean([t for t in rounds if t is not None]))
 
 
@@ -139,11 +148,11 @@ def _line(setting: Setting, share: float) -> tuple[str, ...]:
         f"`{setting.label}`",
         _number(without.accuracy),
         _number(outcome.accuracy),
-        f"`{markdown(attack)}`",
-        _number(outcome.variance, 0),
-        _number(outcome.worst5),
-        _number(outcome.minority),
-        _number(outcome.weight, 2),
+        f"`{attack}`",
+        _number(outcome.figure("variance"), 0),
+        _number(outcome.figure("worst5")),
+        _number(outcome.figure("minority_accuracy")),
+        _number(outcome.mean("attacker_weight"), 2),
         "never" if recovered is None else f"{recovered:.0f}",
     )
 
@@ -152,63 +161,16 @@ def _number(value: float, digits: int = 1) -> str:
     return "n/a" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def _outcome(rows: Sequence[dict[str, Any]]) -> Outcome:
-    by_seed = {seed: sorted(own, key=lambda row: row["round"]) for seed, own in grouped(rows, _seed).items()}
-    finite = all(row["status"] == "ok" for row in rows)
-    late = [row for own in by_seed.values() for row in own[-LAST:]]
-    attacked = [row.get("attacked") or {} for row in late]
-
-    def mean(values: Sequence[Any]) -> float:
-        known = [math.nan if value is None else value for value in values]
-        return float(np.mean(known)) if known else math.nan
-
-    accuracy, variance, worst5 = (
-        mean([row[key] for row in late]) if finite else math.nan for key in ("mean", "variance", "worst5")
-    )
-    return Outcome(
-        accuracy,
-        variance,
-        worst5,
-        mean([found.get("minority_accuracy") for found in attacked]) if finite else math.nan,
-        mean([found.get("attacker_weight") for found in attacked]),
-        {
-            seed: {row["round"]: -math.inf if row["mean"] is None else row["mean"] for row in own}
-            for seed, own in by_seed.items()
-        },
-    )
-
-
-def _late(curve: dict[int, float]) -> float:
-    return float(np.mean([curve[t] for t in sorted(curve)[-LAST:]]))
-
-
-def _seed(row: dict[str, Any]) -> int:
-    return row["seed"]
-
-
-def _method(row: dict[str, Any]) -> str:
-    aggregator, model = row["settings"]["aggregator"], row["model"]
+def _method(one: Series, model: str) -> str:
+    aggregator = one.settings["aggregator"]
     rule = "" if aggregator == "weighted_sum" else f" with {aggregator}"
-    return row["algorithm"] + rule + ("" if model == "global" else f" ({model})")
+    return one.algorithm + rule + ("" if model == "global" else f" ({model})")
 
 
-def _attack(row: dict[str, Any]) -> tuple[str, float]:
+def _attack(one: Series) -> tuple[str, float]:
     """The attack without its share, and the share."""
-    name, _, inside = row["settings"]["attack"].partition("(")
+    name, _, inside = one.settings["attack"].partition("(")
     if not inside:
         return name, 0.0
     share, _, others = inside[:-1].partition(",")
     return f"{name}({others.strip()})" if others else name, float(share)
-
-
-def _varying(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """Of each algorithm, the hyper-parameters that have several values."""
-    found = {}
-    for algorithm, own in grouped(rows, lambda row: row["algorithm"]).items():
-        names = own[0]["hparams"]
-        found[algorithm] = [name for name in names if len({str(row["hparams"][name]) for row in own}) > 1]
-    return found
-
-
-def _parameters(row: dict[str, Any], varying: dict[str, list[str]]) -> str:
-    return " ".join(f"{name}={text(row['hparams'][name])}" for name in varying[row["algorithm"]])

@@ -4,11 +4,11 @@ The one to report is the best by a metric on one split.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from experiments.reporting.columns import COLUMNS
-from experiments.reporting.series import DEALT, Setting, View, by_algorithm
+from experiments.reporting.series import DEALT, Item, Setting, View, by_algorithm, grouped
 from experiments.reporting.statistics import FEWEST, WORSE, judged, paired
 
 BASELINE = "fedavg"  # that settings are compared with, where it is among them
@@ -33,6 +33,12 @@ def ranked(settings: Sequence[Setting], view: View) -> list[Setting]:
     """Those that may be best and have a figure, best first."""
     known = {s: mean for s in comparable(settings) if not math.isnan(mean := s.mean(view.metric, view))}
     return sorted(known, key=lambda s: COLUMNS[view.metric].rank(known[s]))
+
+
+def leaders_first(order: Sequence[Item], algorithm: Callable[[Item], str]) -> list[Item]:
+    """What is sorted, best first, with the best of each algorithm before all others."""
+    leaders = [own[0] for own in grouped(order, algorithm).values()]
+    return sorted(order, key=lambda item: item not in leaders)
 
 
 def baseline(settings: Sequence[Setting], asked: str | None = None) -> dict[Setting, Setting]:

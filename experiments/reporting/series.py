@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from experiments.execution.folder import shown
+from experiments.execution.folder import LAST, shown
 from experiments.reporting.statistics import wilson
 
 FEW = 2  # seeds that are told one by one
-LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
 # Settings that decide which examples each client has.
 DEALT = ("dataset", "clients", "partition", "shards_per_client", "dirichlet", "test_split", "label_noise")
 

@@ -3,6 +3,7 @@
 The summary follows from results.jsonl alone: the same rows give the same bytes. Its numbers have seven digits.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +13,32 @@ from experiments.execution.folder import SUMMARY, cleaned, write_json
 from experiments.reporting import tables
 from experiments.reporting.columns import METRICS
 from experiments.reporting.loading import group, load
-from experiments.reporting.series import Setting, View
+from experiments.reporting.series import Series, Setting, View
 from experiments.reporting.statistics import spread
 from fedeba_jax.metrics import SHOWN
 
 FORMAT, VERSION = "fedeba_jax summary", 2
 
 
-def summarize(folder: Path) -> dict[str, Any]:
+def summarize(series: Sequence[Series]) -> dict[str, Any]:
     """Test metrics, communication, divergence and privacy of each setting of a folder."""
-    settings = [_setting(setting) for setting in group(load([folder]), model=None)]
+    settings = [_setting(setting) for setting in group(series, model=None)]
     return cleaned({"format": FORMAT, "version": VERSION, "settings": settings})
 
 
-def write(folder: Path) -> Path:
-    """Write summary.json, the whole file or nothing."""
-    write_json(folder / SUMMARY, summarize(folder))
-    return folder / SUMMARY
+def write(folder: Path) -> list[Series]:
+    """Write summary.json, the whole file or nothing; return what was loaded for it."""
+    series = load([folder])
+    write_json(folder / SUMMARY, summarize(series))
+    return series
 
 
-def show(folder: Path, *, title: str = "", console: Console | None = None) -> list[Setting]:
+def show(series: Sequence[Series], *, title: str = "", console: Console | None = None) -> list[Setting]:
     """Print the last evaluation, the mean of the last evaluations and the privacy of a folder; return its settings.
 
     The title's default is the task with the seeds. A folder with one evaluation has one table.
     """
     console = console or Console(highlight=False)
-    series = load([folder])
     settings = group(series, model=None)
     seeds = ", ".join(str(seed) for seed in sorted({one.seed for one in series}))
     title = title or f"{series[0].source.task}, seeds {seeds}"

@@ -55,6 +55,16 @@ class Table(NamedTuple):
     has_front: bool = False  # whether it tells which rows are on the front
 
 
+class Plain(NamedTuple):
+    """A table of texts."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]  # a cell may have several lines
+    notes: Sequence[str] = ()
+    figures: bool = False  # all columns but the first are numbers, and cells are marked as a format has it
+
+
 class Style(NamedTuple):
     """How a format marks numbers, and what it does to text that it would misread."""
 
@@ -157,27 +167,57 @@ def show(table: Table, *, by: str = "mean", keys: Sequence[str] = (), console: C
         table = table._replace(columns=[c for c in table.columns if c.key in keys])
     if len(table.rows) > MOST_ROWS:
         notes.append(f"the best {MOST_ROWS} of {len(table.rows)} rows; all are in the files")
-    title, caption = escape(table.title), escape("\n".join(notes))
-    made = RichTable(title=title, caption=caption, title_justify="left", caption_justify="left")
-    for i, name in enumerate(head(table)):
-        made.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
-    for row in best_rows(table, by):
-        made.add_row(*texts(table, row, style))
-    (console if styled else Console(width=WIDE, file=console.file, highlight=False)).print(made)
+    rows = [texts(table, row, style) for row in best_rows(table, by)]
+    show_plain(Plain(table.title, head(table), rows, notes, figures=True), roomy(console), wrap=1)
+
+
+def show_plain(table: Plain, console: Console, *, wrap: int | None = None, lines: bool = False) -> None:
+    """Print a table of texts.
+
+    Args:
+      table: what is printed.
+      console: where.
+      wrap: the first so many columns may break their lines; None: all.
+      lines: whether there are lines between the rows.
+    """
+    title, caption, cell = escape(table.title), escape("\n".join(table.notes)), str if table.figures else escape
+    made = RichTable(title=title, caption=caption, title_justify="left", caption_justify="left", show_lines=lines)
+    for i, name in enumerate(table.head):
+        no_wrap = wrap is not None and i >= wrap
+        made.add_column(cell(name), justify="right" if table.figures and i else "left", no_wrap=no_wrap)
+    for row in table.rows:
+        made.add_row(*map(cell, row))
+    console.print(made)
+
+
+def roomy(console: Console) -> Console:
+    """The console, or for a file or a pipe one with long lines."""
+    return console if console.is_terminal else Console(width=WIDE, file=console.file, highlight=False)
+
+
+def markdown(string: str) -> str:
+    """A text that stands for itself in Markdown: no HTML but breaks of lines, no cell of a table."""
+    return string.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", "<br>")
 
 
 def to_markdown(table: Table) -> str:
     style = Style("**{}**", "<u>{}</u>", markdown)
-    names = head(table)
-    body = [names, ["---", *["---:"] * (len(names) - 1)], *(texts(table, row, style) for row in table.rows)]
-    lines = ["| " + " | ".join(cells) + " |" for cells in body]
+    rows = [texts(table, row, style) for row in table.rows]
+    return plain_markdown(Plain(table.title, head(table), rows, table.notes, figures=True))
+
+
+def plain_markdown(table: Plain) -> str:
+    """A table of texts under its title, with its notes below."""
+    cell, rule = (str, "---:") if table.figures else (markdown, "---")
+    head, *rows = [list(map(cell, row)) for row in (table.head, *table.rows)]
     notes = [f"- {markdown(note)}" for note in table.notes]
-    return "\n".join([f"### {markdown(table.title)}", "", *lines, "", *notes, ""])
+    return "\n".join([f"### {markdown(table.title)}", "", grid(head, rows, rule), *["", *notes] * bool(notes), ""])
 
 
-def markdown(string: str) -> str:
-    """A text that stands for itself in Markdown: no HTML, no cell of a table."""
-    return string.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
+def grid(head: Sequence[str], rows: Sequence[Sequence[str]], rule: str = "---") -> str:
+    """The lines of a table whose cells are Markdown; `rule` is below the heads of all columns but the first."""
+    body = head, ["---", *[rule] * (len(head) - 1)], *rows
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in body)
 
 
 def to_latex(table: Table) -> str:

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from experiments.reporting import tables
 from experiments.reporting.columns import COLUMNS
 from experiments.reporting.series import LAST, Series, View
 from experiments.reporting.statistics import NOT_COMPARABLE, Comparison, interval, judged, paired, pareto_front
 from experiments.reporting.style import PALETTE, color, figure, line, marker
+from experiments.reporting.tables import Plain
 
 CLOSE = 0.5  # points of accuracy within which the variance decides
 RULE = (
@@ -150,9 +148,11 @@ def _verdict_text(metric: str, compared: Comparison | None) -> str:
     return f"{compared.difference:+.{COLUMNS[metric].digits}f}: {compared.verdict}"
 
 
-def head() -> list[str]:
+def table(title: str, methods: Sequence[Method], below: Sequence[str]) -> Plain:
+    """The chosen points and the defaults; notes stand below."""
     titles = [COLUMNS[metric].title for metric in MEASURED]
-    return ["method", "point", *titles, *(f"{COLUMNS[metric].title} against reference" for metric in COMPARED)]
+    against = [f"{COLUMNS[metric].title} against reference" for metric in COMPARED]
+    return Plain(title, ["method", "point", *titles, *against], rows(methods), below)
 
 
 def notes(methods: Sequence[Method], rounds: int, seeds: Sequence[int]) -> list[str]:
@@ -164,22 +164,6 @@ def notes(methods: Sequence[Method], rounds: int, seeds: Sequence[int]) -> list[
         f"reference: {REFERENCES['global']} of the same kind, tuned or not",
         *[f"(personal): the clients' own models; their reference is {REFERENCES['personal']}"] * personal,
     ]
-
-
-def show(title: str, methods: Sequence[Method], below: Sequence[str]) -> None:
-    """Print the table."""
-    made = Table(title=title, caption="\n".join(below), title_justify="left", caption_justify="left")
-    for name in head():
-        made.add_column(name, justify="left", no_wrap=True)
-    for row in rows(methods):
-        made.add_row(*row)
-    Console(highlight=False, width=220, markup=False).print(made)
-
-
-def to_markdown(title: str, methods: Sequence[Method], below: Sequence[str]) -> str:
-    lines = [head(), ["---"] * len(head()), *rows(methods)]
-    table = ["| " + " | ".join(tables.markdown(cell) for cell in cells) + " |" for cells in lines]
-    return "\n".join([f"### {title}", "", *table, "", *(f"- {tables.markdown(note)}" for note in below), ""])
 
 
 def as_json(methods: Sequence[Method]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ import numpy as np
 from experiments.reporting import tables
 from experiments.reporting.columns import COLUMNS, COMPARED, Column, column
 from experiments.reporting.heat import heat_map
-from experiments.reporting.selection import comparable
-from experiments.reporting.series import Setting, View, by_algorithm, grouped, pooled, text
+from experiments.reporting.selection import comparable, leaders_first
+from experiments.reporting.series import Setting, View, by_algorithm, pooled, text
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = ("dom.js", "charts.js", "report.js")
@@ -152,8 +152,7 @@ def _best_first(rows: Sequence[tables.Row], view: View) -> list[tables.Row]:
     """By the view's metric, each algorithm's best row before all others."""
     means = {row.label: row.setting.mean(view.metric, view._replace(model=row.model)) for row in rows}
     order = sorted(rows, key=lambda row: COLUMNS[view.metric].rank(means[row.label]))
-    leaders = [own[0].label for own in grouped(order, lambda row: row.setting.algorithm).values()]
-    return sorted(order, key=lambda row: row.label not in leaders)
+    return leaders_first(order, lambda row: row.setting.algorithm)
 
 
 def _curves(row: tables.Row, view: View) -> dict[str, Any] | None:

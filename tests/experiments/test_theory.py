@@ -11,6 +11,7 @@ from experiments.claims import convergence, fairness, temperature
 from experiments.claims.convergence import Course
 from experiments.claims.fairness import Map
 from experiments.claims.statements import Statement
+from experiments.reporting.tables import plain_markdown
 from tests.support.runs import binary
 
 pytestmark = pytest.mark.usefixtures("parsed_flags", "x64")
@@ -18,12 +19,12 @@ pytestmark = pytest.mark.usefixtures("parsed_flags", "x64")
 
 def test_tables_have_a_row_for_each_spread_temperature_and_claim():
     shares = np.full((len(fairness.SPREADS), len(fairness.TAUS)), 0.25)
-    title, head, rows = theory.map_table("outlier", Map(shares, 1 - shares, shares))
+    title, head, rows, *_ = theory.map_table("outlier", Map(shares, 1 - shares, shares))
     assert "one outlier" in title
     assert rows[0] == ["0.1", *["25.0 / 75.0"] * (len(head) - 1)]
     course = Course((4, 16), (1.0, 2.0), np.ones((2, 2)), np.ones((2, 2)), np.ones(2))
-    assert len(theory.course_table(course)[2]) == 5
-    text = theory.markdown(*theory.claims_table([Statement("a | b", "place", "holds", "so")]))
+    assert len(theory.course_table(course).rows) == 5
+    text = plain_markdown(theory.claims_table([Statement("a | b", "place", "holds", "so")]))
     assert "| a \\| b | place | holds | so |" in text
 
 

@@ -34,6 +34,7 @@ class Run(NamedTuple):
     privacy: dict[str, Any] | None = None
     clients: Sequence[float] = (-10.0, 0.0, 0.0, 10.0)  # the final accuracy of each client, beside the mean
     noise: float | None = None  # of few test examples; None: a tenth of the variance
+    attacked: dict[str, Any] | None = None  # what rows of a run under attack say beside the metrics
 
 
 def write_folder(
@@ -112,6 +113,8 @@ def rows_of(name: str, run: Run) -> list[dict[str, Any]]:
                 row["client_accuracy"] = [mean + beside for beside in run.clients]
                 row["client_loss"] = [1.0 for _ in run.clients]
                 row["client_examples"] = [100 for _ in run.clients]
+            if run.attacked:
+                row["attacked"] = run.attacked
             if row["final"] and run.privacy:
                 row["privacy"] = run.privacy
             rows.append(row)

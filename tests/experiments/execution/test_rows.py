@@ -9,6 +9,7 @@ import pytest
 from experiments.execution import folder, rows
 from experiments.execution.folder import shown
 from experiments.reporting import summary
+from experiments.reporting.loading import load
 from fedeba_jax import metrics
 from tests.support.marks import slow_but
 from tests.support.runs import execute, final_rows, make
@@ -27,7 +28,7 @@ def plus(tmp_path_factory):
 
 def test_results_agree_with_the_clients_and_the_trees_that_passed(plus):
     out, found = plus
-    (setting,) = summary.summarize(out)["settings"]
+    (setting,) = summary.summarize(load([out]))["settings"]
     for i, row in enumerate(final_rows(found)):
         expected = metrics.summarize(np.array(row["client_accuracy"]))
         for key, value in expected.items():
@@ -62,7 +63,8 @@ def test_every_result_holds_every_model(tmp_path, name):
         (split, model) for split in ("test", "validation") for model in MODELS[name]
     ]
     last = {row["model"]: row for row in found if (row["round"], row["split"]) == (ROUNDS, "test")}
-    (setting,) = json.loads(summary.write(tmp_path).read_text())["settings"]
+    summary.write(tmp_path)
+    (setting,) = json.loads((tmp_path / folder.SUMMARY).read_text())["settings"]
     assert set(setting["models"]) == set(MODELS[name])
     for model, row in last.items():
         written = setting["models"][model]["last_evaluation"]["mean"]["mean"]

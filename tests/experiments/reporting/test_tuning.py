@@ -6,6 +6,7 @@ import pytest
 
 from experiments.reporting import tuning
 from experiments.reporting.statistics import BETTER, NO_DIFFERENCE, TOO_FEW, WORSE
+from experiments.reporting.tables import plain_markdown
 from experiments.reporting.tuning import Method, Trial
 
 NAN = math.nan
@@ -103,7 +104,6 @@ def test_rows_have_the_chosen_point_and_the_defaults():
     assert rows[0][2].startswith("80.09 [80.0")
     assert rows[2][2:] == [""] * 5
     assert rows[3][5] == "-10.00: worse"
-    assert all(len(row) == len(tuning.head()) for row in rows)
 
 
 def test_a_chosen_point_that_diverges_on_test_seeds_is_told():
@@ -115,6 +115,8 @@ def test_a_chosen_point_that_diverges_on_test_seeds_is_told():
 
 
 def test_markdown_has_every_row_and_note():
-    text = tuning.to_markdown("title", [method("fedavg", 80, 100)], ["a | b"])
+    table = tuning.table("title", [method("fedavg", 80, 100)], ["a | b"])
+    assert all(len(row) == len(table.head) for row in table.rows)
+    text = plain_markdown(table)
     assert text.count("\n| fedavg |") == 2
     assert "- a \\| b" in text
