@@ -195,10 +195,10 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
 
 
 def robust(server: Server, rule: Rule | None) -> Server:
-    """The server with a robust rule in place of the weighted sum: R(Delta_1, ..., Delta_n) sum_i a_i.
+    """The server with a robust rule in place of the weighted sum: R(Delta_1, ..., Delta_n).
 
-    Of a method's weights a_i only their sum is left, which is 1 for most: who withstands lies about losses cannot let
-    losses weigh. How many updates were not finite is the finding `excluded`. With None, the server as it is.
+    A method's weights have no part in it, not even by their sum: they follow losses and lengths, about which clients
+    may lie. How many updates were not finite is the finding `excluded`. With None, the server as it is.
     """
     if rule is None:
         return server
@@ -220,14 +220,14 @@ def robust(server: Server, rule: Rule | None) -> Server:
         local: LocalTraining,
         most: Scalar | None = None,
     ) -> tuple[ServerState, Params]:
-        del most
+        del weights, most
         if local.limits is not None:
             raise ValueError("privacy=client hides a client in a weighted sum, not in a robust rule; give one of them")
         key = jax.random.fold_in(cohort.key, ORDER)
         draws = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i)))(cohort.id)
         total, memory = rule(deltas, jnp.argsort(draws), state.memory)
         cohort.findings["excluded"] = (~stack.finite_rows(deltas)).sum()
-        return state._replace(memory=Received(memory)), tree.scale(weights.sum(), total)
+        return state._replace(memory=Received(memory)), total
 
     def descend(state: ServerState, delta: Params) -> ServerState:
         if not isinstance(state.memory, Received):

@@ -42,7 +42,9 @@ def add(counters: Counters, info: dict[str, np.ndarray], start: int, cohort_size
     def total(name: str) -> np.ndarray:
         return info[name].astype(np.int64).sum(axis=1)
 
-    bad = ~info["finite"] | (info["weight_max"] == 0)  # a round in which nobody counts is no round
+    bad = ~info["finite"]
+    if "excluded" not in info:  # a round in which nobody counts is no round; robust rules do not look at weights
+        bad = bad | (info["weight_max"] == 0)
     place = np.argmax(bad, axis=1)
     bad_now = (counters.diverged_round == 0) & bad.any(axis=1)
     sampled = info["cohort"][np.arange(len(place)), place]

@@ -1,5 +1,6 @@
 """Attacks by hand: who attacks, what they send, what they say of their losses, and what stays honest."""
 
+import functools
 import inspect
 
 import jax
@@ -238,6 +239,26 @@ def test_sums_and_guesses_meet_the_same_attack(likely):
     np.testing.assert_allclose(numbers, [4, 7, 2])
     for found in (total, of.ask_sum(scaled, weights, X)):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
+
+
+@pytest.mark.parametrize("method", ["qffl", "fedmgda_plus", "term", "afl"])
+def test_weights_have_no_part_in_a_robust_rule(method):
+    """Attackers who send inf, or say that they are badly off, do not even change the length of the step."""
+    problem, key, attack = tiny(5), jax.random.key(0), made("inf", share=0.4, loss=lies.inflate())
+
+    def model_after(name):
+        server = fedeba_jax.robust(fedeba_jax.server.sgd(1.0), aggregation.median())
+        algorithm = problem.algorithm(name, server=server)
+        state, _ = jax.jit(
+            lambda: fedeba_jax.run_round(
+                algorithm, problem.federation, problem.start(algorithm, key), key, jnp.asarray(0),
+                sizes=problem.sizes, client_map=jax.vmap, attack=attack,
+            )
+        )()  # fmt: skip
+        return algorithm.models(state)["global"]
+
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7)
+    jax.tree.map(close, model_after(method), model_after("fedavg"))
 
 
 def test_a_run_stops_being_finite_where_nothing_excludes_and_goes_on_where_a_rule_does():
