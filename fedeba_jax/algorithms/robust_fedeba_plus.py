@@ -58,8 +58,9 @@ def robust_fedeba_plus(
     """p_i = min(P, nu q_i exp(F^_i / tau)) of updates no longer than rho r, in all three sums of FedEBA+.
 
     F^ are the losses, or their median in place of those that are more than c robust deviations from it. r is the median
-    length of the vectors. q_i is whether a client's vectors, in the mean over its rounds, agree with the geometric
-    median of all (`trust`). Losses or vectors that are not finite are left out and counted (`excluded`).
+    length of the vectors. q_i is whether a client's updates, in the mean over its rounds, agree with the geometric
+    median of all (`trust`; of a client that is new, its vectors of this sum). Losses or vectors that are not finite are
+    left out and counted (`excluded`).
 
     Args:
       local: local training.
