@@ -126,7 +126,9 @@ def main_results() -> str:
         if cells := [by_label[label][key] for key in keys if label in by_label]:
             both = [(comparison.texts(cell, 2)[0], f"{cell.printed.mean:g}" if cell.printed else "") for cell in cells]
             verdicts = " / ".join(cell.against.verdict for cell in cells if cell.against)
-            rows.append((f"`{label}`", str(cells[0].seeds), *(text for pair in both for text in pair), verdicts))
+            other = f" (against `{cells[0].baseline}`)" if cells[0].baseline != comparison.BASELINE else ""
+            compared = f"{verdicts}{other}" if verdicts else ""
+            rows.append((f"`{label}`", str(cells[0].seeds), *(text for pair in both for text in pair), compared))
     if not rows:
         return "No run of the paper's setting is committed yet in [results](results/README.md)."
     head = ("row", "seeds", *(text for key in keys for text in (COLUMNS[key].title, "paper")), "against FedAvg")
