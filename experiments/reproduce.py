@@ -11,7 +11,8 @@ OUT/NAME. Stopped, it is resumed by the same command; experiments.archive packs 
     --dry_run               the same for what the other flags ask for, and stop
     --rows=fedavg,...       rows as --list names them, or all of an algorithm
     --panel=TASK,...        of a table that has several tasks
-    --task, --rounds, ...   another task, or a setting of it, for every row: the paper's numbers are then left out
+    --task, --lr, ...       another task, or a setting of it, for every row: the paper's numbers are then left out
+    --rounds                fewer or more: the paper's numbers then stand there with their rounds, and are not compared
     --check=RUN             run a committed run again and compare all rows (RUN is its name, or random)
 """
 
@@ -130,13 +131,17 @@ def plan(preset: Preset, asked: Sequence[Row], found: evidence.Evidence) -> tupl
     return missing, told + [f"  {count} rows are left as they are: {reason}" for reason, count in reasons.items()]
 
 
+def papers_setting() -> bool:
+    """Whether the flags leave the paper's setting as it is, but for the rounds and for when models are evaluated."""
+    return not FLAGS.task and not set(common_flags.changes()) - {"rounds", "eval_every"}
+
+
 def show(preset: Preset, asked: Sequence[Row], found: evidence.Evidence, out: Path) -> None:
     """Tables and pictures, in the terminal and as files."""
-    same = not FLAGS.task and not set(common_flags.changes()) - {"rounds", "eval_every"}
     out.mkdir(parents=True, exist_ok=True)
     tasks = list(dict.fromkeys(row.task for row in asked))
     own = {task: [row for row in asked if row.task == task] for task in tasks}
-    parts, lines = [], []
+    parts, lines, same = [], [], papers_setting()
     for task in tasks if preset.kind == "table" else ():
         made = comparison.sheet(preset, task, own[task], lambda row: runs_of(preset, row), found, same=same)
         comparison.show(made)

@@ -1,6 +1,6 @@
 """From what a chunk of rounds returns to rows of the result tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +11,7 @@ from experiments.execution.judges import Judges
 from experiments.execution.program import Evaluation
 from experiments.privacy import statements
 from fedeba_jax import metrics
+from fedeba_jax.data.dealing import Owned, Pools, Tables
 
 SPLITS = ("test", "validation")
 PER_CLIENT = ("floats_down", "floats_up", "bytes_down", "bytes_up")  # what a round counts of one client
@@ -78,9 +79,26 @@ def of_rounds(
     return rows
 
 
+def judged_on(pools: Pools, tables: Tables) -> dict[str, np.ndarray]:
+    """How many held-out targets each client of each run has, [R, M], by split: examples, or of text the tokens."""
+    held = {"test": (pools.test[1], tables.test), "validation": (pools.train[1], tables.validation)}
+    return {split: _targets(y, owned) for split, (y, owned) in held.items() if owned is not None}
+
+
+def _targets(y: np.ndarray, owned: Owned) -> np.ndarray:
+    """Of labels y [N], or of sequences [N, ...] where -1 does not count."""
+    if y.ndim == 1:
+        return owned.num_examples
+    each, clients = (y >= 0).reshape(len(y), -1).sum(axis=1), owned.num_examples.shape[1]
+    lists = zip(owned.owner, owned.example, strict=True)  # of each run; the owner of padding is number `clients`
+    counts = [np.bincount(owner, each[example], minlength=clients)[:clients] for owner, example in lists]
+    return np.stack(counts).astype(np.int64)
+
+
 def of_evaluation(
     runs: Sequence[Run],
-    tables: Any,
+    tables: Tables,
+    targets: Mapping[str, np.ndarray],
     scores: Evaluation,
     counters: Counters,
     done: int,
@@ -95,6 +113,7 @@ def of_evaluation(
     Args:
       runs: the runs of the batch (padding runs have no rows).
       tables: who holds what in each.
+      targets: how many each client is judged on, by split (`judged_on`).
       scores: of the evaluation.
       counters: so far.
       done: rounds so far.
@@ -126,7 +145,7 @@ def of_evaluation(
         if over and flipped:
             costs["flipped_labels"] = flipped[i]
         for split, model, score in measures:
-            each = score.accuracy[i], score.loss[i], getattr(tables, split).num_examples[i]
+            each = score.accuracy[i], score.loss[i], targets[split][i]
             measured, who = metrics_of(*each), judges[i] if judges else None
             if who is not None:
                 costs["attacked"] = attacked(who, measured, each[0], counters, i, done)
@@ -158,7 +177,7 @@ def attacked(
 
 
 def metrics_of(accuracy: Any, loss: Any, count: Any) -> dict[str, float]:
-    """All metrics of one evaluation of one model; `count` is the clients' number of held-out examples."""
+    """All metrics of one evaluation of one model; `count` is the clients' number of held-out targets."""
     return {
         **{key: float(value) for key, value in metrics.summarize(accuracy).items()},
         "noise": float(metrics.sampling_noise(accuracy, count)),

@@ -185,6 +185,7 @@ def _run_batch(
     counters = rows.no_counts(group.batch_runs, group.task.cohort_size, attacked=group.task.attack.name != "none")
     start: Any = counters, group.start(runs)
     state, judges = start[1], judges_of(batch, group.pools, supply.tables)
+    targets = rows.judged_on(group.pools, supply.tables)
     done, written, records = 0, dict.fromkeys(folder.TABLES, 0), processes.is_first()
     if not stopped and records:
         recovery.save(out, Stopped(_ids(batch), done, written, over=False), None)  # rows before the next are its own
@@ -216,9 +217,8 @@ def _run_batch(
             saved = None if over else _unpadded((counters, state), group, len(batch))
             if not records:
                 continue
-            evaluated = rows.of_evaluation(
-                batch, supply.tables, scores, counters, done, over=over, origin=origin, flipped=wrong, judges=judges
-            )
+            of_batch = batch, supply.tables, targets, scores, counters, done
+            evaluated = rows.of_evaluation(*of_batch, over=over, origin=origin, flipped=wrong, judges=judges)
             new = {folder.RESULTS: evaluated}
             if log_rounds:
                 new[folder.ROUNDS] = rows.of_rounds(batch, info, before.diverged_round, first)

@@ -121,7 +121,8 @@ def lines(witness: Witness, made: Sheet) -> list[tuple[str, ...]]:
         column = COLUMNS[measure]
         ours, *others = comparison.texts(cell, column.digits)
         paper = next((text.removeprefix("paper ") for text in others if text.startswith("paper ")), "")
-        against = next((text.removeprefix("FedAvg: ") for text in others if text.startswith("FedAvg: ")), "")
+        compared = cell.against if others else None  # a row that diverged has none
+        against = comparison.verdict_text(compared, column.digits, cell.baseline) if compared else ""
         control = (controlled.get((row, measure), ""),) if witness.control else ()
         written.append((row, column.title, str(cell.seeds), ours, paper, against, *control))
     return written

@@ -1,7 +1,8 @@
 """Tables in the paper's layout: ours with its interval, the paper's number, the difference, and a verdict.
 
 The interval is that of the mean over seeds (`statistics.interval`, from 6 seeds on). The paper's number is `inside` if
-the interval holds it. The verdict compares a row with FedAvg, seed by seed, corrected over the rows of a table.
+the interval holds it; where ours has another number of rounds, it stands there with its rounds, and is not compared.
+The verdict compares a row with FedAvg, seed by seed, corrected over the rows of a table.
 """
 
 import csv
@@ -40,16 +41,18 @@ class Cell(NamedTuple):
     interval: tuple[float, float] | None
     printed: Value | None
     against: Comparison | None  # FedAvg; None for FedAvg itself, or without it
+    baseline: str = BASELINE  # the row that it is compared with
+    paper_rounds: int = 0  # of the printed number, where ours has another number of rounds
 
     @property
     def difference(self) -> float | None:
-        """Ours minus the paper's."""
-        return None if self.printed is None else self.mean - self.printed.mean
+        """Ours minus the paper's, after as many rounds."""
+        return None if self.printed is None or self.paper_rounds else self.mean - self.printed.mean
 
     @property
     def inside(self) -> bool | None:
-        """Whether the paper's number lies in our interval."""
-        if self.printed is None or self.interval is None:
+        """Whether the paper's number, after as many rounds, lies in our interval."""
+        if self.printed is None or self.paper_rounds or self.interval is None:
             return None
         return self.interval[0] <= self.printed.mean <= self.interval[1]
 
@@ -61,6 +64,7 @@ class Entry(NamedTuple):
     setting: Setting | None  # None: nothing was run
     asked: int  # seeds
     cells: dict[str, Cell]
+    paper_rounds: int = 0  # where ours has another number of rounds
 
     @property
     def status(self) -> str:
@@ -92,18 +96,24 @@ def sheet(
       rows: those that are shown.
       runs_of: the runs of a row that are asked for.
       found: what was run.
-      same: whether the setting is the paper's: if not, the paper's numbers are left out.
+      same: whether the setting is the paper's, but for the rounds: if not, the paper's numbers are left out.
     """
     entries = []
     for row in rows:
         runs = [] if row.impossible else runs_of(row)
         setting = evidence.setting(runs, row.given, found) if runs else None
-        entries.append(Entry(row, setting, len(runs), {}))
+        entries.append(Entry(row, setting, len(runs), {}, _other_rounds(row, runs)))
     keys = measures_of(preset, rows)
     for key in keys:
         _fill(entries, key, same=same)
     notes = [f"erratum: {text}" for text in preset.errata] if same else []
     return Sheet(f"{preset.name}: {task}", task, [COLUMNS[key] for key in keys], entries, notes)
+
+
+def _other_rounds(row: Row, runs: Sequence[Run]) -> int:
+    """The rounds that the paper trains a row for; 0 if its runs have as many."""
+    rounds = row.runs([runs[0].seed])[0].task.rounds if runs else 0
+    return rounds if runs and runs[0].task.rounds != rounds else 0
 
 
 def measures_of(preset: Preset, rows: Sequence[Row]) -> list[str]:
@@ -132,17 +142,19 @@ def _fill(entries: Sequence[Entry], key: str, *, same: bool) -> None:
     column, rows = COLUMNS[key], [entry.row for entry in entries]
     values = [entry.setting.values(key, VIEW) if entry.setting else {} for entry in entries]
     compared: list[Comparison | None] = []
-    for number, own in enumerate(values):
-        other = baseline(number, rows)
+    others = [baseline(number, rows) for number in range(len(rows))]
+    for own, other in zip(values, others, strict=True):
         both = own and other is not None and values[other]
         compared.append(paired(own, values[other or 0], higher=column.higher_is_better) if both else None)
-    for entry, own, comparison in zip(entries, values, judged(compared), strict=True):
+    for entry, own, other, comparison in zip(entries, values, others, judged(compared), strict=True):
         if own:
             numbers = np.array(list(own.values())) * column.scale
             printed = _printed(entry.row, key) if same else None
             mean, std = float(numbers.mean()), float(numbers.std())
             against = scaled(comparison, column) if comparison else None
-            entry.cells[key] = Cell(mean, std, len(numbers), interval(numbers), printed, against)
+            named = BASELINE if other is None else rows[other].label
+            found = Cell(mean, std, len(numbers), interval(numbers), printed, against, named, entry.paper_rounds)
+            entry.cells[key] = found
 
 
 def scaled(found: Comparison, column: Column) -> Comparison:
@@ -164,19 +176,23 @@ def texts(cell: Cell, digits: int) -> list[str]:
     spread = "" if cell.seeds == 1 else f" ± {cell.std:.{digits}f}"
     held = "" if cell.interval is None else f" [{cell.interval[0]:.{digits}f}, {cell.interval[1]:.{digits}f}]"
     lines = [f"{cell.mean:.{digits}f}{held or spread}"]
-    if cell.printed and cell.difference is not None:
+    if cell.printed:
         std = "" if cell.printed.std is None else f" ± {cell.printed.std:g}"
         where = {True: ", inside", False: ", outside", None: ""}[cell.inside]
-        lines.append(f"paper {cell.printed.mean:g}{std}: {cell.difference:+.{digits}f}{where}")
+        beside = f" after {cell.paper_rounds} rounds" if cell.difference is None else f": {cell.difference:+.{digits}f}"
+        lines.append(f"paper {cell.printed.mean:g}{std}{beside}{where}")
     if cell.against:
-        lines.append(f"FedAvg: {verdict_text(cell.against, digits)}")
+        named = "FedAvg" if cell.baseline == BASELINE else cell.baseline
+        lines.append(f"{named}: {verdict_text(cell.against, digits)}")
     return lines
 
 
-def verdict_text(found: Comparison, digits: int) -> str:
-    """A difference and its verdict."""
-    change = "" if math.isnan(found.difference) else f"{found.difference:+.{digits}f}, "
-    return f"{change}{found.verdict}"
+def verdict_text(found: Comparison, digits: int, baseline: str = BASELINE) -> str:
+    """A difference and its verdict; against what, if it is not plain FedAvg."""
+    change = "" if math.isnan(found.difference) else f"{found.difference:+.{digits}f}"
+    against = "" if baseline == BASELINE else f"against `{baseline}`"
+    told = " ".join(filter(None, (change, against)))
+    return ", ".join(filter(None, (told, found.verdict)))
 
 
 def show(made: Sheet, console: Console | None = None) -> None:
@@ -198,8 +214,17 @@ def _plain(made: Sheet) -> tables.Plain:
 
 def to_csv(made: Sheet) -> str:
     """A sheet with one line for each row and measure, numbers in full."""
-    fields = ("ours", "std", "low", "high", "paper", "paper_std", "difference", "inside")
-    against = ("fedavg_difference", "fedavg_low", "fedavg_high", "p", "adjusted_p", "improvement", "verdict")
+    fields = ("ours", "std", "low", "high", "paper", "paper_std", "paper_rounds", "difference", "inside")
+    against = (
+        "baseline",
+        "fedavg_difference",
+        "fedavg_low",
+        "fedavg_high",
+        "p",
+        "adjusted_p",
+        "improvement",
+        "verdict",
+    )
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["task", "row", "seeds", "status", "measure", *fields, *against])
@@ -209,16 +234,18 @@ def to_csv(made: Sheet) -> str:
             line: list[Any] = [made.task, entry.row.label, seeds, entry.status, key]
             if cell := entry.cells.get(key):
                 low, high = cell.interval or (None, None)
-                line += [cell.mean, cell.std, low, high, *(cell.printed or (None, None)), cell.difference, cell.inside]
-                line += _against(cell.against)
+                paper = (*(cell.printed or (None, None)), cell.paper_rounds or None)
+                line += [cell.mean, cell.std, low, high, *paper, cell.difference, cell.inside, *_against(cell)]
             writer.writerow([f"{one:.10g}" if isinstance(one, float) else one for one in line])
     return buffer.getvalue()
 
 
-def _against(found: Comparison | None) -> list[Any]:
+def _against(cell: Cell) -> list[Any]:
+    found = cell.against
     if found is None:
         return []
-    return [found.difference, found.low, found.high, found.p, found.adjusted, found.improvement, found.verdict]
+    numbers = (found.difference, found.low, found.high, found.p, found.adjusted, found.improvement)
+    return [cell.baseline, *numbers, found.verdict]
 
 
 def _cells(made: Sheet, entry: Entry) -> list[str]:

@@ -17,7 +17,7 @@ from fedeba_jax import tree
 from fedeba_jax.algorithm import Prior, diagnose, remembering, size_prior
 from fedeba_jax.cohort import Cohort, Judged
 from fedeba_jax.gradients import blend
-from fedeba_jax.hyperparameters import Degrees, Fraction, NonNegative, Temperature, check
+from fedeba_jax.hyperparameters import Degrees, Fraction, NonNegative, Range, Temperature, check
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.privacy import Cap, Clip
@@ -38,7 +38,7 @@ class Memory(NamedTuple):
     history: Any = ()  # with trust "history": T [M], and whose T there is [M]
 
 
-@method()
+@method(search={"tau": Range(0.05, 20.0), "alpha": Range(0.0, 0.95, log=False), "weight_cap": Range(1.5, 10.0)})
 def robust_fedeba_plus(
     local: LocalTraining,
     server: Server,

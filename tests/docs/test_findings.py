@@ -57,6 +57,7 @@ def test_a_figure_in_findings_changes_with_the_results(generate, monkeypatch):
         for number, witnesses in claims.CLAIMS.items():
             assert generate.findings(number).count(generate.NOTHING) == len(witnesses)
         assert "no run" in generate.main_results().lower()
+        assert generate.noise() == generate.NOTHING
     generate.sheet.cache_clear()
 
 

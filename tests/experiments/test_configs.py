@@ -6,6 +6,7 @@ from absl.testing import flagsaver
 
 from experiments import reproduce, robustness, sweep, tune
 from experiments.command import cli
+from fedeba_jax import ALGORITHMS
 from tests.support.runs import ROOT
 
 pytestmark = pytest.mark.usefixtures("parsed_flags")
@@ -22,3 +23,10 @@ def test_presets_are_sound(preset):
         flags.FLAGS(["binary", f"--flagfile={preset}"])
         binary = next(one for one in (reproduce, robustness, tune, sweep) if f"-m {one.__name__} " in text)
         assert len(binary.runs()) > 1
+
+
+def test_tuning_on_fashion_mnist_leaves_out_lp_proj_alone():
+    """As docs/tuning.md says: a method that is added later is tuned with the others."""
+    with flagsaver.flagsaver():
+        flags.FLAGS(["binary", f"--flagfile={ROOT / 'experiments/configs/tune_fashion_mnist.flags'}"])
+        assert {run.algorithm for run in tune.runs()} == ALGORITHMS.keys() - {"lp_proj"}

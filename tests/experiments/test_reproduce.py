@@ -53,6 +53,21 @@ def test_what_is_missing_is_run_shown_and_committed_rows_are_not_run_again(tmp_p
     assert "2 of 2 rows differ" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("task", "changed", "kept"),
+    [
+        ("", {}, True),
+        ("", {"rounds": 500, "eval_every": 50}, True),  # shown with their rounds
+        ("", {"rounds": 500, "lr": 0.2}, False),
+        (MINI, {}, False),
+    ],
+)
+def test_only_other_rounds_leave_the_papers_numbers_beside_ours(task, changed, kept, monkeypatch):
+    monkeypatch.setattr(reproduce.common_flags, "changes", lambda: changed)
+    with flagsaver.as_parsed(task=task):
+        assert reproduce.papers_setting() is kept
+
+
 @pytest.mark.slow  # what `check` does is above, with rows of this test's own
 def test_a_committed_run_gives_the_same_numbers_again(capsys):
     """One at random: equal on this kind of machine, else within the spread of seeds."""

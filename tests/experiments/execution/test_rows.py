@@ -11,6 +11,7 @@ from experiments.execution.folder import shown
 from experiments.reporting import summary
 from experiments.reporting.loading import load
 from fedeba_jax import metrics
+from fedeba_jax.data.dealing import Owned, Pools, Tables
 from tests.support.marks import slow_but
 from tests.support.runs import execute, final_rows, make
 
@@ -79,6 +80,37 @@ def test_every_model_of_a_run_is_evaluated(tmp_path):
     assert [(row["round"], row["model"]) for row in found] == [(t, m) for t in (1, 2) for m in ("global", "iterate")]
     assert found[0]["loss"] == found[1]["loss"]  # the mean of one
     assert found[2]["loss"] != found[3]["loss"]
+
+
+# Text.
+
+
+def test_text_is_judged_by_targets_and_not_by_sequences(tmp_path):
+    """Two clients with two test sequences of four tokens each; of the second client five tokens do not count."""
+    rng = np.random.default_rng(0)
+    tokens, whose = rng.integers(0, 5, (12, 4)), np.repeat([0, 1], 6)
+    y_test = np.array([[1, 2, 3, 4], [0, 1, 2, 3], [1, -1, -1, -1], [2, 0, -1, -1]])
+    held = {"x_test": rng.integers(0, 5, (4, 4)), "y_test": y_test, "client_test": np.repeat([0, 1], 2)}
+    np.savez(tmp_path / "text.npz", x=tokens, y=np.roll(tokens, -1, axis=1), client=whose, **held)
+    from_file = {"dataset": f"custom({tmp_path / 'text.npz'})", "partition": "auto", "model": "auto"}
+    sizes = {"clients": 0, "cohort_size": 0, "rounds": 1, "validation": 0.2}
+    found = execute(make("fedavg", **from_file, **sizes), tmp_path / "out")
+    (row,) = final_rows(found)
+    accuracy = np.array(row["client_accuracy"])
+    assert row["client_examples"] == [8, 3]
+    assert row["noise"] == pytest.approx(float(metrics.sampling_noise(accuracy, np.array([8, 3]))), rel=1e-5)
+    assert row["pooled_accuracy"] == pytest.approx((8 * accuracy[0] + 3 * accuracy[1]) / 11, rel=1e-5)
+    assert final_rows(found, split="validation")
+
+
+def test_padding_of_a_batch_is_nobodys_target():
+    owned = Owned(None, np.array([[1, 1], [2, 1]]), np.array([[0, 1, 0], [0, 2, 1]]), np.array([[0, 1, 2], [0, 0, 1]]))
+    y = np.array([[1, 1, 1], [0, -1, -1], [3, 3, -1]])
+    made = rows.judged_on(Pools((None, y), (None, y)), Tables(owned, None, owned, None))
+    assert made.keys() == {"test"}
+    assert made["test"].tolist() == [[3, 1], [5, 1]]
+    labels = rows.judged_on(Pools((None, y[:, 0]), (None, y[:, 0])), Tables(owned, owned, owned, None))
+    assert all(labels[split] is owned.num_examples for split in ("test", "validation"))
 
 
 # Label noise.

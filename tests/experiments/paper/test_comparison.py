@@ -21,6 +21,10 @@ FEDAVG, EBA = (
 )
 
 
+def with_options(name, server):
+    return Row(TASK, name, {"server": server} if server else {})
+
+
 def figures_of(row, seed):
     """Accuracy and variance: FedEBA+ has 30 to 38 less variance at every seed, and no other accuracy on average."""
     shift = 0.0 if row.algorithm == "fedavg" else 30.0 + seed
@@ -137,16 +141,47 @@ def test_a_row_that_diverged_says_so(tmp_path):
 
 
 def test_rows_with_options_are_compared_with_a_fedavg_that_has_them():
-    plain, momentum, eba = (
-        Row(TASK, name, given)
-        for name, given in (
-            ("fedavg", {}), ("fedavg", {"server": "momentum(0.9)"}), ("fedeba_plus", {"server": "momentum(0.9)"}),
-        )
-    )  # fmt: skip
+    plain = with_options("fedavg", "")
+    momentum, eba = (with_options(name, "momentum(0.9)") for name in ("fedavg", "fedeba_plus"))
     rows = [eba, plain, momentum]
     assert [comparison.baseline(number, rows) for number in range(3)] == [2, None, 1]
     assert comparison.baseline(0, [eba, plain]) == 1
     assert comparison.baseline(0, [eba]) is None
+
+
+def test_a_cell_names_its_baseline_where_it_is_not_plain_fedavg(tmp_path):
+    momentum, eba = (with_options(name, "momentum(0.9)") for name in ("fedavg", "fedeba_plus"))
+    rows = [FEDAVG, momentum, eba]
+    write(tmp_path / TASK, rows)
+    made = sheet(evidence.gather([tmp_path / TASK]), rows)
+    cells = [entry.cells["variance"] for entry in made.entries]
+    assert [cell.baseline for cell in cells] == ["fedavg", "fedavg", momentum.label]
+    assert comparison.texts(cells[1], 2)[-1] == "FedAvg: +0.00, no difference shown"
+    assert comparison.texts(cells[2], 2)[-1] == "fedavg server=momentum(0.9): -33.50, better"
+    witness = claims.Witness("performance", TASK, tuple(row.label for row in rows), ("variance",))
+    told = [line[-1] for line in claims.lines(witness, made)]
+    assert told == ["", "+0.00, no difference shown", "-33.50 against `fedavg server=momentum(0.9)`, better"]
+    written = csv.DictReader(io.StringIO(comparison.to_csv(made)))
+    assert {(row["row"], row["baseline"] or "") for row in written} == {
+        (FEDAVG.label, ""), (momentum.label, "fedavg"), (eba.label, momentum.label),
+    }  # fmt: skip
+
+
+def test_with_other_rounds_the_papers_number_stands_there_and_is_not_compared(found):
+    """The made-up runs have ten rounds; a paper that has 2,000 is asked for its own."""
+
+    class Longer(Row):
+        def runs(self, seeds, changes=None):
+            return super().runs(seeds, changes or {"rounds": 2000})
+
+    row = Longer(*EBA)
+    made = comparison.sheet(PERFORMANCE, TASK, [row], lambda row: row.runs(SEEDS, {"rounds": 10}), found)
+    cell = made.entries[0].cells["variance"]
+    assert (cell.printed, cell.paper_rounds) == ((43.41, 4.34), 2000)
+    assert (cell.difference, cell.inside) == (None, None)
+    assert comparison.texts(cell, 2) == ["60.00 [60.00, 60.00]", "paper 43.41 ± 4.34 after 2000 rounds"]
+    written = next(row for row in csv.DictReader(io.StringIO(comparison.to_csv(made))) if row["measure"] == "variance")
+    assert [written[name] for name in ("paper", "paper_rounds", "difference", "inside")] == ["43.41", "2000", "", ""]
 
 
 def test_rows_of_older_code_lack_settings_that_had_their_defaults(tmp_path):
