@@ -28,6 +28,7 @@ class Declaration(NamedTuple):
       privacy: the modes of `fedeba_jax.privacy` that make sense for it, beside none.
       weighted_sum: whether its server step is a weighted sum of the clients' updates, which FedVARP needs.
       logits: whether it looks at predictions and needs `LocalTraining(apply=...)`.
+      one_full_step: whether clients take one step on all their data, whatever local training says.
       everyone_if: values of its hyper-parameters at which it uses every client in every round, by definition.
       search: where `experiments.tune` looks for good values of its traced hyper-parameters; others stay as they are.
     """
@@ -35,6 +36,7 @@ class Declaration(NamedTuple):
     privacy: tuple[str, ...] = ()
     weighted_sum: bool = True
     logits: bool = False
+    one_full_step: bool = False
     everyone_if: Mapping[str, Any] = {}
     search: Mapping[str, Range] = {}
 
@@ -44,11 +46,12 @@ def method(
     privacy: tuple[str, ...] = (),
     weighted_sum: bool = True,
     logits: bool = False,
+    one_full_step: bool = False,
     everyone_if: Mapping[str, Any] | None = None,
     search: Mapping[str, Range] | None = None,
 ) -> Callable[[Callable[P, Algorithm]], Callable[P, Algorithm]]:
     """Declares a factory of an algorithm, and makes it refuse what it does not go with."""
-    declaration = Declaration(privacy, weighted_sum, logits, everyone_if or {}, search or {})
+    declaration = Declaration(privacy, weighted_sum, logits, one_full_step, everyone_if or {}, search or {})
 
     def decorate(factory: Callable[P, Algorithm]) -> Callable[P, Algorithm]:
         @functools.wraps(factory)

@@ -12,6 +12,7 @@ from experiments.command.runs import Run
 from experiments.command.tasks import Task
 from experiments.command.values import Call, plain
 from experiments.privacy import accounting
+from fedeba_jax.method import declared
 from fedeba_jax.privacy import Limits, sensitivity
 from fedeba_jax.rounds import participations
 from fedeba_jax.types import Sizes
@@ -89,7 +90,7 @@ def most_weight(hparams: dict[str, Any], task: Task) -> float:
 def _of_examples(run: Run, rounds: int, counts: Sequence[int] | np.ndarray) -> dict[str, Any]:
     task, given = run.task, run.task.privacy.arguments
     steps, epochs, batch_size = task.steps, task.local_epochs or None, task.batch_size or None
-    if run.algorithm == "fedsgd":  # whatever the task says
+    if declared(fedeba_jax.ALGORITHMS[run.algorithm]).one_full_step:
         steps, epochs, batch_size = 1, None, None
     local = fedeba_jax.LocalTraining(lambda *_: jnp.zeros(()), 1.0, steps=steps, epochs=epochs, batch_size=batch_size)
     sizes = Sizes(task.clients, task.cohort_size, capacity=max(counts), model_size=0)
