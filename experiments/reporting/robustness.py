@@ -1,7 +1,7 @@
 """What is left of each method under attack: a table of the worst case over attacks, and a heat map.
 
 The protocol is ByzFL's: the attack is the worst for the method, whose own parameters are those with the best worst
-case. Figures are of honest clients, means over seeds of the last evaluations; a run that diverged has no accuracy.
+case. Figures are of honest clients, means over seeds; a run that diverged has no accuracy.
 """
 
 import math
@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.reporting import pictures
 from experiments.reporting.loading import names_that_vary
-from experiments.reporting.series import LAST, Series, View, by_algorithm, grouped, text
+from experiments.reporting.series import Series, View, by_algorithm, grouped, text
 from experiments.reporting.tables import Plain, plain_markdown
 
 NEAR = 5.0  # points below its accuracy without an attack at which a method counts as recovered
@@ -43,8 +43,8 @@ class Outcome(NamedTuple):
     view: View
 
     def mean(self, metric: str) -> float:
-        """Over seeds and their last evaluations."""
-        return float(np.mean([v for run in self.runs for v in [*run.curve(metric, self.view).values()][-LAST:]]))
+        """Over seeds."""
+        return float(np.mean([run.value(metric, self.view) for run in self.runs]))
 
     def figure(self, metric: str) -> float:
         """The mean; NaN if a seed diverged."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from experiments.execution.folder import LAST, shown
+from experiments.execution.folder import LAST, averaged, figure, shown
 from experiments.reporting.statistics import wilson
 
 FEW = 2  # seeds that are told one by one
@@ -26,7 +26,7 @@ class View(NamedTuple):
     """Which figures are looked at: of which model, over how many evaluations, by what, of what, on which data."""
 
     model: str = "global"
-    last: int = LAST  # evaluations that a figure averages
+    last: int = LAST  # evaluations that a figure averages, at most
     metric: str = "mean"  # by which settings are better than others
     task: str = ""
     split: str = "test"
@@ -106,7 +106,7 @@ class Series(NamedTuple):
         return {t: row[metric] for t, row in sorted(rows.items())}
 
     def value(self, metric: str, view: View) -> float:
-        """Mean of the last evaluations; communication, speed and the gap are those of the whole run.
+        """The figure of the run, see `figure`; communication, speed and the gap are those of the whole run.
 
         The corrected variance is max(0, mean of (variance - noise)).
         """
@@ -119,8 +119,7 @@ class Series(NamedTuple):
             return np.nan if self.rounds_per_second is None else self.rounds_per_second
         if metric == "gap":
             return self._gap(view)
-        values = list(self.curve(metric, view).values())[-view.last :]
-        mean = float(np.mean(values)) if values else np.nan
+        mean = figure(list(self.curve(metric, view).values()), view.last)
         return max(0.0, mean) if metric == "variance_corrected" else mean
 
     def _gap(self, view: View) -> float:
@@ -179,8 +178,8 @@ class Setting:
         return float(np.mean(list(self.values(metric, view).values())))
 
     def averaged(self, view: View) -> int:
-        """The number of evaluations that a mean of the last ones really has, at most `view.last`."""
-        return min(view.last, *(len(run.curve("mean", view)) for run in self.runs))
+        """The number of evaluations that a figure really averages, the least of the seeds."""
+        return min(averaged(len(run.curve("mean", view)), view.last) for run in self.runs)
 
 
 class Clients(NamedTuple):
