@@ -6,6 +6,7 @@ case. Figures are of honest clients, means over seeds; a run that diverged has n
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from experiments.reporting.loading import names_that_vary
 from experiments.reporting.series import Series, View, by_algorithm, grouped, text
 from experiments.reporting.tables import Plain, plain_markdown
 
-NEAR = 5.0  # points below its accuracy without an attack at which a method counts as recovered
+NEAR = 5.0  # points below its accuracy without an attack at which a method that stays there counts as recovered
 NO_ATTACK = "none"
 HEAD = (
     "method",
@@ -32,7 +33,7 @@ HEAD = (
 NOTES = (
     "accuracy in %, variance, worst 5 % and the minority's accuracy are of honest clients; the parameters of a method "
     "are those with the best worst case",
-    f"rounds to recover: until its accuracy is within {NEAR:g} points of that without an attack",
+    f"rounds to recover: the round from which on its accuracy stays within {NEAR:g} points of that without an attack",
 )
 
 
@@ -133,11 +134,16 @@ def draw(settings: Sequence[Setting], title: str, out: Path) -> None:
 
 
 def recovery(outcome: Outcome, without: Outcome) -> float | None:
-    """Rounds until the accuracy is near that without an attack, the mean over seeds; None if one never is."""
+    """The round from which on the accuracy stays near that without an attack, the mean over seeds; None: one never."""
     goals = {run.seed: run.value("mean", without.view) - NEAR for run in without.runs}
-    curves = {run.seed: run.curve("mean", outcome.view) for run in outcome.runs}
-    rounds = [next((t for t, value in curves[seed].items() if value >= goals[seed]), None) for seed in curves]
+    rounds = [_stays(run.curve("mean", outcome.view), goals[run.seed]) for run in outcome.runs]
     return None if None in rounds else float(np.mean([t for t in rounds if t is not None]))
+
+
+def _stays(curve: dict[int, float], goal: float) -> int | None:
+    """The first round from which on the curve is never below the goal; None if it ends below, or diverged."""
+    reached = [t for t, _ in takewhile(lambda point: point[1] >= goal, reversed(curve.items()))]
+    return reached[-1] if reached else None
 
 
 def _line(setting: Setting, share: float) -> tuple[str, ...]:

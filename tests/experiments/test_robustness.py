@@ -71,6 +71,27 @@ def test_the_worst_case_is_the_worst_attack_of_the_best_parameters(made):
     assert "| `b tau=1` | 61.0 | 40.0 | `mimic` | 4 | 30.0 | 30.0 | 0.50 | never |" in table
 
 
+@pytest.mark.parametrize(
+    ("means", "expected"),
+    [
+        ((50.0, 76.0, 80.0, 80.0), 4),
+        ((76.0, 50.0, 80.0, 75.0), 6),  # the fall after round 2 counts
+        ((80.0, 80.0, 80.0, 74.0), None),  # it ends too low
+        ((90.0, 80.0, 75.0, 76.0), 2),
+    ],
+)
+def test_who_falls_back_has_not_recovered(tmp_path, means, expected):
+    """Without an attack the run ends with 80 %: the goal is 75 %."""
+    runs = [run("a", "none", 50.0, 60.0, 80.0, 80.0), run("a", "mimic(0.2)", *means)]
+    (found,) = reporting.settings_of(load([write_folder(tmp_path / "runs", runs)]))
+    assert reporting.recovery(found.outcomes["mimic", 0.2], found.outcomes["none", 0.0]) == expected
+
+
+def test_a_run_that_diverged_has_not_recovered(made):
+    a = made[0]
+    assert reporting.recovery(a.outcomes["inf(loss=zero)", 0.2], a.outcomes["none", 0.0]) is None
+
+
 def test_the_heat_map_shows_every_method(made, tmp_path):
     reporting.draw(made, "title", tmp_path / "robustness.png")
     assert (tmp_path / "robustness.png").stat().st_size > 10_000
