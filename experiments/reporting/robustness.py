@@ -14,6 +14,7 @@ import numpy as np
 
 from experiments.reporting import pictures
 from experiments.reporting.loading import names_that_vary
+from experiments.reporting.selection import ON_TEST
 from experiments.reporting.series import Series, View, by_algorithm, grouped, text
 from experiments.reporting.tables import Plain, plain_markdown
 
@@ -111,8 +112,10 @@ def report(settings: Sequence[Setting], title: str) -> str:
     """Tables in Markdown, one for each share of attackers."""
     made = []
     for share in filter(None, shares(settings)):
-        rows = [_line(setting, share) for setting in tuned(settings, share)]
-        notes = NOTES if share == shares(settings)[-1] else ()
+        chosen = tuned(settings, share)
+        rows = [_line(setting, share) for setting in chosen]
+        told = (*NOTES, *[ON_TEST] * (len(chosen) < len(settings)))
+        notes = told if share == shares(settings)[-1] else ()
         made.append(plain_markdown(Plain(f"{title}, {100 * share:g} % of the clients attack", HEAD, rows, notes)))
     return "\n".join(made)
 

@@ -8,6 +8,7 @@ from absl.testing import flagsaver
 from experiments import robustness
 from experiments.reporting import robustness as reporting
 from experiments.reporting.loading import load
+from experiments.reporting.selection import ON_TEST
 from tests.support.folders import Run, write_folder
 
 pytestmark = pytest.mark.usefixtures("parsed_flags")
@@ -69,6 +70,12 @@ def test_the_worst_case_is_the_worst_attack_of_the_best_parameters(made):
     table = reporting.report(made, "title")
     assert "| `a` | 80.0 | n/a | `inf(loss=zero)` |" in table
     assert "| `b tau=1` | 61.0 | 40.0 | `mimic` | 4 | 30.0 | 30.0 | 0.50 | never |" in table
+
+
+def test_the_table_says_that_parameters_were_chosen_on_test_data(made):
+    assert ON_TEST in reporting.report(made, "title")
+    nothing_to_choose = [setting for setting in made if setting.parameters != "tau=2"]
+    assert ON_TEST not in reporting.report(nothing_to_choose, "title")
 
 
 @pytest.mark.parametrize(
