@@ -70,12 +70,13 @@ class Series(NamedTuple):
     origins: list[Origin]
     evals: dict[tuple[str, str], dict[int, dict[str, float]]]  # by split and model, and by round
     traffic: dict[int, Traffic]  # by round
-    client_accuracy: dict[str, np.ndarray]  # by model, after the last round
-    client_examples: dict[str, np.ndarray]  # that each client was tested on, by model
+    client_accuracy: dict[str, np.ndarray]  # of honest clients, by model, after the last round
+    client_examples: dict[str, np.ndarray]  # that each of them was tested on, by model
     diverged: int | None  # the round
     diverged_clients: list[int]  # who was sampled in it
     privacy: dict[str, Any] | None  # what a private run may claim once it is finished
-    alone: np.ndarray | None = None  # the accuracy of each client that trains by itself, on the same data
+    attackers: frozenset[int] = frozenset()  # who is not honest in any round
+    alone: np.ndarray | None = None  # the accuracy of each honest client that trains by itself, on the same data
 
     @property
     def rounds(self) -> int:
@@ -123,7 +124,7 @@ class Series(NamedTuple):
         return max(0.0, mean) if metric == "variance_corrected" else mean
 
     def _gap(self, view: View) -> float:
-        """What a client would gain by itself after the last round, mean_i max(0, alone_i - a_i); NaN if not known."""
+        """What honest clients would gain alone after the last round, mean_i max(0, alone_i - a_i); NaN if not known."""
         together = self.client_accuracy.get(self.shown(view.model), np.empty(0))
         if self.alone is None or view.split != "test" or len(together) != len(self.alone):
             return np.nan

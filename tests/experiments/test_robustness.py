@@ -42,7 +42,7 @@ def test_every_method_meets_every_attack_and_none():
 
 def run(algorithm, attack, *means, tau=1.0, diverged=None):
     settings = {"attack": attack, "aggregator": "weighted_sum"}
-    attacked = None if attack == "none" else {"minority_accuracy": 30.0, "attacker_weight": 0.5}
+    attacked = None if attack == "none" else {"minority_accuracy": 30.0, "attacker_weight": 0.5, "attackers": [3]}
     figures = {"test": [(mean, 4.0) for mean in means], "validation": [(99.0, 9.0) for _ in means]}
     return Run(algorithm, figures, {"tau": tau}, settings=settings, diverged=diverged, attacked=attacked)
 
@@ -104,7 +104,19 @@ def test_the_heat_map_shows_every_method(made, tmp_path):
     assert (tmp_path / "robustness.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("wrong", [[1], {"minority_accuracy": 30.0}, {"minority_accuracy": "30", "attacker_weight": 1}])
+RIGHT = {"minority_accuracy": 30.0, "attacker_weight": 1, "attackers": [3]}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [1],
+        {"minority_accuracy": 30.0},
+        RIGHT | {"minority_accuracy": "30"},
+        RIGHT | {"attackers": None},
+        RIGHT | {"attackers": [[3]]},
+    ],
+)
 def test_what_rows_say_of_attacks_is_checked(tmp_path, wrong):
     folder = write_folder(tmp_path / "runs", [run("a", "mimic(0.2)", 50.0)._replace(attacked=wrong)])
     with pytest.raises(ValueError, match="is not as this version of fedeba_jax writes it"):

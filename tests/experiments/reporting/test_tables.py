@@ -10,7 +10,7 @@ from rich.console import Console
 
 from experiments.reporting import columns, tables
 from experiments.reporting.loading import group, load
-from experiments.reporting.series import View
+from experiments.reporting.series import View, pooled
 from experiments.reporting.statistics import Cell
 from fedeba_jax import metrics
 from fedeba_jax.metrics import MEASURES
@@ -215,6 +215,20 @@ def test_the_gap_is_what_clients_would_gain_alone(tmp_path):
     assert math.isnan(fedavg[2]), "nothing is known of seed 2"
     assert tables.GAP in table.notes
     assert "gap" not in [c.key for c in table_of([write_folder(tmp_path / "g", together)]).columns]
+
+
+@pytest.mark.parametrize("with_attack", [False, True], ids=["alone without attack", "alone under the same attackers"])
+def test_under_attack_the_gap_and_the_clients_are_those_of_honest_clients(tmp_path, with_attack):
+    """Of clients with 50, 0, 60 and 70 % the second attacks; alone they reach 80, 90, 90 and 100: a gap of 30."""
+    lies = {"minority_accuracy": 60.0, "attacker_weight": 0.5, "attackers": [1]}
+    alone = Run("local_only", {("test", "personal"): [(90, 1)]}, attacked=lies if with_attack else None)
+    together = Run("fedavg", {"test": [(60, 1)]}, clients=(-10, -60, 0, 10), attacked=lies)
+    own, fedavg = group(load([write_folder(tmp_path / "f", [alone, together])]))
+    assert pooled(fedavg, "global").accuracy.tolist() == [50, 60, 70]
+    assert len(pooled(fedavg, "global").low) == 3
+    assert fedavg.values("gap", View()) == {0: 30}
+    assert len(pooled(own, "personal").accuracy) == (3 if with_attack else 4)
+    assert own.values("gap", View("personal")) == {0: 0}
 
 
 def test_the_corrected_variance_is_near_that_of_the_true_accuracies(tmp_path):
