@@ -13,6 +13,7 @@ from experiments.command import flags as common_flags
 from experiments.execution import session
 from experiments.execution.progress import Progress
 from experiments.reporting import loading, pictures, summary, tables
+from experiments.reporting.series import View
 from experiments.reporting.style import drawn
 from fedeba_jax.metrics import SHOWN
 
@@ -33,8 +34,8 @@ def main() -> None:
     )
     session.run(asked, out, Progress(), only_these=True)
     settings = loading.group(summary.write(out), model=None)
-    averaged = summary.most_averaged(settings)
-    title = f"{TASK}, seeds {named}: mean of the last {averaged} evaluations; lower variance is fairer"
+    what = tables.averaged(settings, View()).removeprefix("the ")
+    title = f"{TASK}, seeds {named}: {what}; lower variance is fairer"
     tables.show(tables.build(settings, title, model=None, keys=SHOWN))
     drawn(out / "demo.png", partial(pictures.overview, settings, f"{TASK}, test data, seeds {named}"))
 

@@ -30,7 +30,7 @@ def define_flags() -> None:
     """Called by the binary alone: other binaries use some of these names too."""
     flags.DEFINE_list("runs", [], "Folders of experiments; may also be given as plain arguments.")
     flags.DEFINE_string("out", "report", "Folder of the report; an earlier report there is replaced.")
-    flags.DEFINE_integer("last", LAST, "Evaluations that a figure averages; 1 is the last alone.", lower_bound=1)
+    flags.DEFINE_integer("last", LAST, "Evaluations a figure averages, at most half; 1: the last alone.", lower_bound=1)
     flags.DEFINE_bool("select", True, "Choose a setting of each algorithm that has several.")
     flags.DEFINE_enum("select_on", "validation", ["validation", "test"], "The data that the choice looks at.")
     flags.DEFINE_enum("metric", "mean", METRICS, "What the choice and the heat maps go by.")

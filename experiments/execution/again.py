@@ -90,7 +90,6 @@ def _number(row: dict[str, Any], name: str) -> float:
 
 
 def _last(rows: Rows, name: str) -> float:
-    """The mean of the last evaluations on test data."""
+    """The figure of a run on test data."""
     shown = folder.shown({row["model"] for row in rows})
-    values = [_number(row, name) for row in rows if (row["split"], row["model"]) == ("test", shown)]
-    return float(np.mean(values[-folder.LAST :]))
+    return folder.figure([_number(row, name) for row in rows if (row["split"], row["model"]) == ("test", shown)])

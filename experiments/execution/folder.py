@@ -52,7 +52,7 @@ OURS = (RESULTS, ROUNDS, TIMINGS, SUMMARY, CHECKPOINT, EARLIER, MARK)  # the mar
 UNFINISHED = tuple(f"{name}.tmp" for name in (SUMMARY, CHECKPOINT, MARK))  # of a process that was killed
 OLD = ("config.json", "sweep.json")  # marks of folders of older versions
 _SEAL = ', "crc": "'  # what is between a row and its checksum
-LAST = 5  # evaluations that a result averages: one alone moves by tens of percent with the last cohort
+LAST = 5  # evaluations that a figure averages, see `averaged`: one moves by tens of percent with the last cohort
 PACKAGES = ("fedeba_jax", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
@@ -60,6 +60,19 @@ def shown(models: Iterable[str], wanted: str = "global") -> str:
     """The evaluated model that stands for the wanted one: global and personal stand in for each other."""
     other = {"global": "personal", "personal": "global"}.get(wanted, wanted)
     return other if wanted not in models and other in models else wanted
+
+
+def averaged(evaluations: int, most: int = LAST) -> int:
+    """How many of its last evaluations the figure of a run averages: never more than half of them, but one at least.
+
+    More than half would be the training curve, and not where it ended.
+    """
+    return max(1, min(most, evaluations // 2))
+
+
+def figure(values: Sequence[float], most: int = LAST) -> float:
+    """The figure of a run whose evaluations came to these values; NaN if there are none."""
+    return float(np.mean(values[-averaged(len(values), most) :])) if values else math.nan
 
 
 def description(folder: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class Counters(NamedTuple):
     gate_open: np.ndarray  # -1: the algorithm has no gate
     diverged_round: np.ndarray  # 0: not
     diverged_clients: np.ndarray  # [R, n] who was sampled in that round
-    attacker_weight: Any = None  # sum over rounds; None without an attack, -1: not known
+    attacker_weight: Any = None  # sum over rounds until it diverged; None without an attack, -1: not known
     excluded: Any = None  # updates that were not finite and left out; as above
 
 
@@ -50,10 +50,12 @@ def add(counters: Counters, info: dict[str, np.ndarray], start: int, cohort_size
     bad_now = (counters.diverged_round == 0) & bad.any(axis=1)
     sampled = info["cohort"][np.arange(len(place)), place]
     gates = counters.gate_open + total("gate") if "gate" in info else np.full(place.shape, -1)
+    # A run counts up to and with its first bad round, as it is divided by the rounds until then.
+    live = (counters.diverged_round == 0)[:, None] & (np.cumsum(bad, axis=1) - bad == 0)
     under_attack: list[Any] = []
     for name in ("attacker_weight", "excluded") if counters.excluded is not None else ():
         before = getattr(counters, name)
-        known = info[name].sum(axis=1) if name in info else np.full(place.shape, -1)
+        known = np.where(live, info[name], 0).sum(axis=1) if name in info else np.full(place.shape, -1)
         under_attack.append((before + known if name in info else known).astype(before.dtype))
     return Counters(
         counters.bytes_down + cohort_size * total("bytes_down"),

@@ -46,7 +46,8 @@ LAST_ROW = {
     "privacy": (dict, type(None)),
     "rows": int,
 }
-ATTACKED = ("minority_accuracy", "attacker_weight")  # of runs under attack alone
+ATTACKED = ("minority_accuracy", "attacker_weight")  # figures of runs under attack alone
+UNDER_ATTACK = {**dict.fromkeys(ATTACKED, NUMBER), "attackers": list}
 TIMING = {"runs": list, "rounds": int, "seconds": (int, float), "compiled": int}
 
 
@@ -83,7 +84,7 @@ def _with_alone(series: Sequence[Series]) -> list[Series]:
     """Series that know what each client reaches by itself, where a run of `local_only` on the same data tells it.
 
     The same data is that of the same seed, dealt in the same way; of several such runs, it is the one that agrees in
-    most of its settings.
+    most of its settings. A run under attack is told by one without an attack, or by one under the same attackers.
     """
 
     def dealt(one: Series) -> tuple[Any, ...]:
@@ -94,12 +95,20 @@ def _with_alone(series: Sequence[Series]) -> list[Series]:
 
     known = [one for one in series if one.algorithm == ALONE and "personal" in one.client_accuracy]
     by_data = grouped(known, dealt)
-    return [
-        one._replace(alone=max(found, key=lambda other: agrees(one, other)).client_accuracy["personal"])
-        if (found := by_data.get(dealt(one)))
-        else one
-        for one in series
-    ]
+
+    def alone(one: Series) -> np.ndarray | None:
+        fitting = [other for other in by_data.get(dealt(one), ()) if other.attackers in (frozenset(), one.attackers)]
+        if not fitting:
+            return None
+        told = max(fitting, key=lambda other: agrees(one, other))
+        return _without(one.attackers - told.attackers, told.client_accuracy["personal"])
+
+    return [one._replace(alone=alone(one)) for one in series]
+
+
+def _without(attackers: frozenset[int], values: np.ndarray) -> np.ndarray:
+    """The numbers of honest clients, of those of all."""
+    return values[[client not in attackers for client in range(len(values))]] if attackers else values
 
 
 def printable(value: Any) -> Any:
@@ -177,7 +186,7 @@ def _load_folder(folder: Path) -> list[Series]:
         _check(experiment, EXPERIMENT)
         for row in rows:
             _check(row, ROW | {name: kind for name, kind in LAST_ROW.items() if name in row})
-            _check(row.get("attacked", dict.fromkeys(ATTACKED)), dict.fromkeys(ATTACKED, NUMBER))
+            _check(row.get("attacked", {}), UNDER_ATTACK if "attacked" in row else {})
             _check(row["hparams"], dict.fromkeys(row["hparams"], SCALAR))
             _check(row["settings"], dict.fromkeys(row["settings"], SCALAR))
         varies, missing = tuple(map(str, experiment["varies"])), _missing(rows, experiment["runs"])
@@ -219,6 +228,7 @@ def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], r
     """The series that has these rows."""
     first, last = rows[0], rows[-1]
     by_model = grouped(rows, itemgetter("split", "model"))
+    attackers = frozenset(last["attacked"]["attackers"] if "attacked" in last else ())
     return Series(
         algorithm=first["algorithm"],
         hparams=first["hparams"],
@@ -229,20 +239,21 @@ def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], r
         origins=list(dict.fromkeys(origins[row["origin"]] for row in rows)),
         evals={key: {row["round"]: _metrics(row) for row in own} for key, own in by_model.items()},
         traffic={row["round"]: Traffic(*(row[name] for name in Traffic._fields)) for row in rows},
-        client_accuracy=_by_model(rows, "client_accuracy"),
-        client_examples=_by_model(rows, "client_examples"),
+        client_accuracy=_by_model(rows, "client_accuracy", attackers),
+        client_examples=_by_model(rows, "client_examples", attackers),
         diverged=last["diverged_round"],
         diverged_clients=last.get("diverged_clients") or [],
         privacy=last.get("privacy"),
+        attackers=attackers,
     )
 
 
-def _by_model(rows: Sequence[dict[str, Any]], name: str) -> dict[str, np.ndarray]:
-    """A list of the last rows, one number per client."""
+def _by_model(rows: Sequence[dict[str, Any]], name: str, attackers: frozenset[int]) -> dict[str, np.ndarray]:
+    """A list of the last rows, one number per honest client."""
     known = {row["model"]: np.array(row[name], float) for row in rows if "client_accuracy" in row}
     if any(values.ndim != 1 for values in known.values()):
         raise TypeError(name)
-    return known
+    return {model: _without(attackers, values) for model, values in known.items()}
 
 
 def _metrics(row: dict[str, Any]) -> dict[str, float]:

@@ -1,11 +1,12 @@
 """What is left of each method under attack: a table of the worst case over attacks, and a heat map.
 
 The protocol is ByzFL's: the attack is the worst for the method, whose own parameters are those with the best worst
-case. Figures are of honest clients, means over seeds of the last evaluations; a run that diverged has no accuracy.
+case. Figures are of honest clients, means over seeds; a run that diverged has no accuracy.
 """
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +14,11 @@ import numpy as np
 
 from experiments.reporting import pictures
 from experiments.reporting.loading import names_that_vary
-from experiments.reporting.series import LAST, Series, View, by_algorithm, grouped, text
+from experiments.reporting.selection import ON_TEST
+from experiments.reporting.series import Series, View, by_algorithm, grouped, text
 from experiments.reporting.tables import Plain, plain_markdown
 
-NEAR = 5.0  # points below its accuracy without an attack at which a method counts as recovered
+NEAR = 5.0  # points below its accuracy without an attack at which a method that stays there counts as recovered
 NO_ATTACK = "none"
 HEAD = (
     "method",
@@ -32,7 +34,7 @@ HEAD = (
 NOTES = (
     "accuracy in %, variance, worst 5 % and the minority's accuracy are of honest clients; the parameters of a method "
     "are those with the best worst case",
-    f"rounds to recover: until its accuracy is within {NEAR:g} points of that without an attack",
+    f"rounds to recover: the round from which on its accuracy stays within {NEAR:g} points of that without an attack",
 )
 
 
@@ -43,8 +45,8 @@ class Outcome(NamedTuple):
     view: View
 
     def mean(self, metric: str) -> float:
-        """Over seeds and their last evaluations."""
-        return float(np.mean([v for run in self.runs for v in [*run.curve(metric, self.view).values()][-LAST:]]))
+        """Over seeds."""
+        return float(np.mean([run.value(metric, self.view) for run in self.runs]))
 
     def figure(self, metric: str) -> float:
         """The mean; NaN if a seed diverged."""
@@ -110,8 +112,10 @@ def report(settings: Sequence[Setting], title: str) -> str:
     """Tables in Markdown, one for each share of attackers."""
     made = []
     for share in filter(None, shares(settings)):
-        rows = [_line(setting, share) for setting in tuned(settings, share)]
-        notes = NOTES if share == shares(settings)[-1] else ()
+        chosen = tuned(settings, share)
+        rows = [_line(setting, share) for setting in chosen]
+        told = (*NOTES, *[ON_TEST] * (len(chosen) < len(settings)))
+        notes = told if share == shares(settings)[-1] else ()
         made.append(plain_markdown(Plain(f"{title}, {100 * share:g} % of the clients attack", HEAD, rows, notes)))
     return "\n".join(made)
 
@@ -133,11 +137,16 @@ def draw(settings: Sequence[Setting], title: str, out: Path) -> None:
 
 
 def recovery(outcome: Outcome, without: Outcome) -> float | None:
-    """Rounds until the accuracy is near that without an attack, the mean over seeds; None if one never is."""
+    """The round from which on the accuracy stays near that without an attack, the mean over seeds; None: one never."""
     goals = {run.seed: run.value("mean", without.view) - NEAR for run in without.runs}
-    curves = {run.seed: run.curve("mean", outcome.view) for run in outcome.runs}
-    rounds = [next((t for t, value in curves[seed].items() if value >= goals[seed]), None) for seed in curves]
+    rounds = [_stays(run.curve("mean", outcome.view), goals[run.seed]) for run in outcome.runs]
     return None if None in rounds else float(np.mean([t for t in rounds if t is not None]))
+
+
+def _stays(curve: dict[int, float], goal: float) -> int | None:
+    """The first round from which on the curve is never below the goal; None if it ends below, or diverged."""
+    reached = [t for t, _ in takewhile(lambda point: point[1] >= goal, reversed(curve.items()))]
+    return reached[-1] if reached else None
 
 
 def _line(setting: Setting, share: float) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from experiments.execution.folder import LAST, shown
+from experiments.execution.folder import LAST, averaged, figure, shown
 from experiments.reporting.statistics import wilson
 
 FEW = 2  # seeds that are told one by one
@@ -26,7 +26,7 @@ class View(NamedTuple):
     """Which figures are looked at: of which model, over how many evaluations, by what, of what, on which data."""
 
     model: str = "global"
-    last: int = LAST  # evaluations that a figure averages
+    last: int = LAST  # evaluations that a figure averages, at most
     metric: str = "mean"  # by which settings are better than others
     task: str = ""
     split: str = "test"
@@ -70,12 +70,13 @@ class Series(NamedTuple):
     origins: list[Origin]
     evals: dict[tuple[str, str], dict[int, dict[str, float]]]  # by split and model, and by round
     traffic: dict[int, Traffic]  # by round
-    client_accuracy: dict[str, np.ndarray]  # by model, after the last round
-    client_examples: dict[str, np.ndarray]  # that each client was tested on, by model
+    client_accuracy: dict[str, np.ndarray]  # of honest clients, by model, after the last round
+    client_examples: dict[str, np.ndarray]  # that each of them was tested on, by model
     diverged: int | None  # the round
     diverged_clients: list[int]  # who was sampled in it
     privacy: dict[str, Any] | None  # what a private run may claim once it is finished
-    alone: np.ndarray | None = None  # the accuracy of each client that trains by itself, on the same data
+    attackers: frozenset[int] = frozenset()  # who is not honest in any round
+    alone: np.ndarray | None = None  # the accuracy of each honest client that trains by itself, on the same data
 
     @property
     def rounds(self) -> int:
@@ -106,7 +107,7 @@ class Series(NamedTuple):
         return {t: row[metric] for t, row in sorted(rows.items())}
 
     def value(self, metric: str, view: View) -> float:
-        """Mean of the last evaluations; communication, speed and the gap are those of the whole run.
+        """The figure of the run, see `figure`; communication, speed and the gap are those of the whole run.
 
         The corrected variance is max(0, mean of (variance - noise)).
         """
@@ -119,12 +120,11 @@ class Series(NamedTuple):
             return np.nan if self.rounds_per_second is None else self.rounds_per_second
         if metric == "gap":
             return self._gap(view)
-        values = list(self.curve(metric, view).values())[-view.last :]
-        mean = float(np.mean(values)) if values else np.nan
+        mean = figure(list(self.curve(metric, view).values()), view.last)
         return max(0.0, mean) if metric == "variance_corrected" else mean
 
     def _gap(self, view: View) -> float:
-        """What a client would gain by itself after the last round, mean_i max(0, alone_i - a_i); NaN if not known."""
+        """What honest clients would gain alone after the last round, mean_i max(0, alone_i - a_i); NaN if not known."""
         together = self.client_accuracy.get(self.shown(view.model), np.empty(0))
         if self.alone is None or view.split != "test" or len(together) != len(self.alone):
             return np.nan
@@ -179,8 +179,8 @@ class Setting:
         return float(np.mean(list(self.values(metric, view).values())))
 
     def averaged(self, view: View) -> int:
-        """The number of evaluations that a mean of the last ones really has, at most `view.last`."""
-        return min(view.last, *(len(run.curve("mean", view)) for run in self.runs))
+        """The number of evaluations that a figure really averages, the least of the seeds."""
+        return min(averaged(len(run.curve("mean", view)), view.last) for run in self.runs)
 
 
 class Clients(NamedTuple):

@@ -53,8 +53,8 @@ def show(series: Sequence[Series], *, title: str = "", console: Console | None =
 
 
 def most_averaged(settings: list[Setting]) -> int:
-    """The most evaluations that a mean of the last ones has, at most LAST and at least one."""
-    return max(1, *(setting.averaged(View()) for setting in settings))
+    """The most evaluations that a figure of these settings averages."""
+    return max(setting.averaged(View()) for setting in settings)
 
 
 def _setting(setting: Setting) -> dict[str, Any]:

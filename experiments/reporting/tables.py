@@ -148,7 +148,7 @@ def _baselines(rows: Sequence[Row], found: dict[Setting, Setting]) -> list[int |
 
 
 def averaged(settings: Sequence[Setting], view: View) -> str:
-    """What a number is the mean of, in words; never more evaluations than there are."""
+    """What a number is the mean of, in words."""
     counts = {setting.averaged(view) for setting in settings if not setting.diverged} or {view.last}
     some = f" (some have only {min(counts)})" if len(counts) > 1 else ""
     return f"the mean of the last {max(counts)} evaluations{some}" if max(counts) > 1 else "the last evaluation"

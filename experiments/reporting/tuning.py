@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.reporting.columns import COLUMNS
-from experiments.reporting.series import LAST, Series, View
+from experiments.reporting.series import Series, View
 from experiments.reporting.statistics import NOT_COMPARABLE, Comparison, interval, judged, paired, pareto_front
 from experiments.reporting.style import PALETTE, color, figure, line, marker
 from experiments.reporting.tables import Plain
@@ -68,12 +68,8 @@ def of_point(series: Sequence[Series], algorithm: str, point: Point) -> list[Ser
 
 
 def trial(own: Sequence[Series], rounds: int) -> Trial:
-    """What the seeds of a point came to on validation data: what a client would use, its own model if it has one.
-
-    The mean of the last evaluations, but of no more than half of them where a rung is short.
-    """
-    count = len(own[0].curve("mean", View("personal", split="validation")))
-    view = View("personal", last=max(1, min(LAST, count // 2)), split="validation")
+    """What the seeds of a point came to on validation data: what a client would use, its own model if it has one."""
+    view = View("personal", split="validation")
     if any(one.diverged is not None for one in own):
         return Trial(rounds, math.nan, math.nan)
     accuracy, variance = (float(np.mean([one.value(metric, view) for one in own])) for metric in ("mean", "variance"))

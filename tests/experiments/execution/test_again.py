@@ -20,9 +20,9 @@ def test_equal_rows_pass_whatever_their_origin():
     assert (found.rows, found.different, found.passes) == (2, 0, True)
 
 
-@pytest.mark.parametrize(("moved", "passes"), [(2.9, True), (3.1, False)])
+@pytest.mark.parametrize(("moved", "passes"), [(1.4, True), (1.6, False)])
 def test_other_rounding_passes_within_three_standard_deviations_over_seeds(moved, passes):
-    """Two seeds with means 75 and 76 have a std of 0.5: the mean of the run may move by 1.5."""
+    """Two seeds that end with 80 and 81 have a std of 0.5: the end of the run may move by 1.5."""
     every = [rows(70.0, 80.0), rows(71.0, 81.0, seed=1)]
     found = again.compare(every[0], rows(70.0, 80.0 + moved), every)
     assert found.different == 1

@@ -1,6 +1,7 @@
 """The folder of an experiment: its mark, its tables, its lock, and what it refuses."""
 
 import json
+import math
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +18,21 @@ def mark(path, runs, **changes):
     if changes:
         folder.write_mark(path, folder.description(path) | changes)
     return path
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "expected"), [(0, 1), (1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (9, 4), (10, 5), (11, 5), (100, 5)]
+)
+def test_a_figure_averages_five_evaluations_and_half_of_them_at_most(evaluations, expected):
+    assert folder.averaged(evaluations) == expected
+    assert folder.averaged(evaluations, 1) == 1
+    assert folder.averaged(evaluations, folder.averaged(evaluations)) == expected
+
+
+def test_the_figure_of_a_run_is_where_it_ended():
+    assert folder.figure([10.0, 20.0, 60.0, 70.0, 80.0]) == 75
+    assert folder.figure([7.0]) == 7
+    assert math.isnan(folder.figure([]))
 
 
 def test_a_new_folder_is_one_that_holds_nothing(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.execution import folder, rows
 from experiments.execution.folder import shown
+from experiments.execution.judges import Judges
 from experiments.reporting import summary
 from experiments.reporting.loading import load
 from fedeba_jax import metrics
@@ -161,6 +162,24 @@ def test_counters_add_up_and_remember_the_first_bad_round():
     assert counters.gate_open.tolist() == [3, 1]
     assert counters.diverged_round.tolist() == [0, 4]
     assert counters.diverged_clients.tolist() == [[0, 0], [6, 7]]
+
+
+def test_what_attackers_got_after_a_run_diverged_does_not_count():
+    """Two runs, two chunks of three rounds; the second diverges in round 2, and its attackers have all the weight."""
+    costs = {name: np.ones((2, 3), int) for name in ("bytes_down", "bytes_up", "exchanges")}
+    costs |= {"weight_max": np.ones((2, 3)), "cohort": np.zeros((2, 3, 1), int)}
+    costs |= {"attacker_weight": [[0.5, 0.0, 0.25], [1.0, 1.0, 1.0]], "excluded": [[0, 1, 0], [1, 2, 4]]}
+    first = info(finite=[[True, True, True], [True, False, False]], **costs)
+    second = info(finite=np.ones((2, 3), bool), **costs)
+    counters = rows.no_counts(2, 1, attacked=True)
+    for start, chunk in ((0, first), (3, second)):
+        counters = rows.add(counters, chunk, start, cohort_size=1)
+    assert counters.diverged_round.tolist() == [0, 2]
+    assert counters.attacker_weight.tolist() == [1.5, 2.0]
+    assert counters.excluded.tolist() == [2, 3]
+    who = Judges(np.array([True, False]), np.array([True, False]))
+    told = [rows.attacked(who, {}, np.array([50.0, 50.0]), counters, run, done=6) for run in (0, 1)]
+    assert [row["attacker_weight"] for row in told] == [0.25, 1.0], "a share is 1 at most"
 
 
 def test_a_method_without_a_gate_has_no_count_of_it():

@@ -25,14 +25,14 @@ def test_every_folder_becomes_the_same_records(runs):
         ("fedavg", 0, "avg"), ("fedavg", 1, "avg"), ("fedeba_plus", 0, "sweep")
     ]  # fmt: skip
     assert len(series) == 2 + 5
-    assert (series[0].rounds, series[2].rounds) == (6, 4)
+    assert (series[0].rounds, series[2].rounds) == (8, 4)
     assert series[0].traffic[6] == Traffic(6, 18 * 2**20, 6 * 2**20, None)
     assert series[2].traffic[4] == Traffic(6, 2 * 2**30, 2 * 2**30, 2)
     assert (series[0].has_gate, series[2].has_gate) == (False, True)
     assert series[2].client_accuracy["global"].tolist() == [61, 71, 71, 81]
     assert series[-1].diverged == 3
     labels = [s.label for s in group(series)]
-    assert labels == ["fedavg rounds=6", *(f"fedeba_plus tau={tau} rounds=4" for tau in ("0.1", "1", "10"))]
+    assert labels == ["fedavg rounds=8", *(f"fedeba_plus tau={tau} rounds=4" for tau in ("0.1", "1", "10"))]
 
 
 def test_seeds_of_several_folders_become_one_row(tmp_path):

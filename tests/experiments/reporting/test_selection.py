@@ -11,7 +11,7 @@ from tests.support.folders import Run, both, sweep_folder, write_folder
 def test_the_choice_follows_its_split_and_reports_test_figures(runs):
     settings = group(load([runs / "avg", runs / "sweep"]))
     on_validation = choose(settings, View(metric="mean", split="validation", last=2))
-    assert [s.label for s in on_validation.settings] == ["fedavg rounds=6", "fedeba_plus tau=0.1 rounds=4"]
+    assert [s.label for s in on_validation.settings] == ["fedavg rounds=8", "fedeba_plus tau=0.1 rounds=4"]
     assert on_validation.settings[1].mean("mean", View(last=2)) == 76
     few = "fewer than 6 seeds cannot tell them apart"
     assert on_validation.notes == [f"fedeba_plus: best of 2 settings; {few}; left out, diverged or unfinished: 1"]
@@ -59,8 +59,8 @@ def labels(found):
 def test_the_baseline_is_fedavg_where_it_is_or_what_was_asked_for(runs):
     settings = group(load([runs / "avg", runs / "sweep"]))
     tau = [f"fedeba_plus tau={value} rounds=4" for value in ("0.1", "1")]
-    assert labels(baseline(settings)) == dict.fromkeys(tau, "fedavg rounds=6"), "what diverged takes no part"
-    assert labels(baseline(settings, tau[0])) == {"fedavg rounds=6": tau[0], tau[1]: tau[0]}
+    assert labels(baseline(settings)) == dict.fromkeys(tau, "fedavg rounds=8"), "what diverged takes no part"
+    assert labels(baseline(settings, tau[0])) == {"fedavg rounds=8": tau[0], tau[1]: tau[0]}
     assert labels(baseline(settings, "fedeba_plus")) == {}, "which of them?"
     assert labels(baseline(settings[1:])) == {}
     with pytest.raises(ValueError, match=r"--baseline=x is not among the settings; give an algorithm \(fedavg, "):

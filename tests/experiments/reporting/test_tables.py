@@ -10,7 +10,7 @@ from rich.console import Console
 
 from experiments.reporting import columns, tables
 from experiments.reporting.loading import group, load
-from experiments.reporting.series import View
+from experiments.reporting.series import View, pooled
 from experiments.reporting.statistics import Cell
 from fedeba_jax import metrics
 from fedeba_jax.metrics import MEASURES
@@ -59,7 +59,7 @@ def test_a_cell_is_the_mean_of_the_last_evaluations_over_seeds(runs):
     assert (cell.low, cell.high) == (None, None)
     assert row.cells["variance"].mean == 350
     assert row.cells["variance_corrected"].mean == 315  # the noise is a tenth
-    assert row.cells["bytes"].mean == 24 * 2**20
+    assert row.cells["bytes"].mean == 32 * 2**20
     assert row.cells["additional_cost"].mean == 0
     assert table_of([runs / "avg"], last=1).rows[0].cells["mean"].mean == 75
     swept = table_of([runs / "sweep"]).rows[0]
@@ -84,7 +84,7 @@ def test_one_seed_says_that_there_is_no_spread(tmp_path):
 
 
 def test_a_table_says_how_many_evaluations_it_averages(tmp_path):
-    for evaluations in (1, 2, 7):
+    for evaluations in (1, 4, 12):
         figures = [(50, 1.0)] * evaluations
         write_folder(tmp_path / str(evaluations), [Run(f"fed{evaluations}", {"test": figures}, planned=4)])
 
@@ -93,18 +93,18 @@ def test_a_table_says_how_many_evaluations_it_averages(tmp_path):
         return note.removeprefix("global model, test data; ± is the population std over seeds of ")
 
     assert told("1") == "the last evaluation"
-    assert told("7", last=1) == "the last evaluation"
-    assert told("2") == "the mean of the last 2 evaluations"
-    assert told("7") == "the mean of the last 5 evaluations"
-    assert told("1", "2") == "the mean of the last 2 evaluations (some have only 1)"
-    assert told("2", "7") == "the mean of the last 5 evaluations (some have only 2)"
+    assert told("12", last=1) == "the last evaluation"
+    assert told("4") == "the mean of the last 2 evaluations"
+    assert told("12") == "the mean of the last 5 evaluations"
+    assert told("1", "4") == "the mean of the last 2 evaluations (some have only 1)"
+    assert told("4", "12") == "the mean of the last 5 evaluations (some have only 2)"
 
 
 def test_formats_hold_the_figures_and_the_marks(runs):
     table = table_of([runs / "avg", runs / "sweep"])
     markdown, latex = tables.to_markdown(table), tables.to_latex(table)
     # accuracy: 65 and 75; 71 and 81; 72 and 82: the differences to fedavg are 6, 6 and 7, 7
-    assert "| fedavg rounds=6 | 2 | 70.00 ± 5.00 | 350.00 ± 0.00 |" in markdown
+    assert "| fedavg rounds=8 | 2 | 70.00 ± 5.00 | 350.00 ± 0.00 |" in markdown
     assert "| fedeba_plus tau=0.1 rounds=4 | 2 | <u>76.00 ± 5.00</u> | **200.00 ± 0.00** |" in markdown
     assert "| fedeba_plus tau=1 rounds=4 | 2 | **77.00 ± 5.00** | <u>250.00 ± 0.00</u> |" in markdown
     assert "global model, test data" in markdown
@@ -112,9 +112,9 @@ def test_formats_hold_the_figures_and_the_marks(runs):
     assert latex.count(r" \\") == 1 + 4
     rows = list(csv.DictReader(tables.to_csv(table).splitlines()))
     assert (rows[1]["algorithm"], rows[1]["tau"], rows[1]["seeds"]) == ("fedeba_plus", "0.1", "0 1")
-    assert (rows[0]["tau"], rows[0]["rounds"], rows[0]["evaluated_model"]) == ("", "6", "global")
+    assert (rows[0]["tau"], rows[0]["rounds"], rows[0]["evaluated_model"]) == ("", "8", "global")
     assert (rows[1]["mean_mean"], rows[1]["mean_std"], rows[1]["mean_ci95_low"]) == ("76", "5", "")
-    assert (rows[1]["mean_mark"], rows[1]["compared_with"]) == ("second", "fedavg rounds=6")
+    assert (rows[1]["mean_mark"], rows[1]["compared_with"]) == ("second", "fedavg rounds=8")
     names = ("difference", "difference_ci95_low", "p", "p_adjusted", "improvement", "common_seeds", "verdict")
     assert [rows[1][f"mean_{name}"] for name in names] == ["6", "", "0.5", "0.5", "1", "2", "too few seeds"]
     assert [rows[0][f"mean_{name}"] for name in names] == [""] * 7
@@ -215,6 +215,20 @@ def test_the_gap_is_what_clients_would_gain_alone(tmp_path):
     assert math.isnan(fedavg[2]), "nothing is known of seed 2"
     assert tables.GAP in table.notes
     assert "gap" not in [c.key for c in table_of([write_folder(tmp_path / "g", together)]).columns]
+
+
+@pytest.mark.parametrize("with_attack", [False, True], ids=["alone without attack", "alone under the same attackers"])
+def test_under_attack_the_gap_and_the_clients_are_those_of_honest_clients(tmp_path, with_attack):
+    """Of clients with 50, 0, 60 and 70 % the second attacks; alone they reach 80, 90, 90 and 100: a gap of 30."""
+    lies = {"minority_accuracy": 60.0, "attacker_weight": 0.5, "attackers": [1]}
+    alone = Run("local_only", {("test", "personal"): [(90, 1)]}, attacked=lies if with_attack else None)
+    together = Run("fedavg", {"test": [(60, 1)]}, clients=(-10, -60, 0, 10), attacked=lies)
+    own, fedavg = group(load([write_folder(tmp_path / "f", [alone, together])]))
+    assert pooled(fedavg, "global").accuracy.tolist() == [50, 60, 70]
+    assert len(pooled(fedavg, "global").low) == 3
+    assert fedavg.values("gap", View()) == {0: 30}
+    assert len(pooled(own, "personal").accuracy) == (3 if with_attack else 4)
+    assert own.values("gap", View("personal")) == {0: 0}
 
 
 def test_the_corrected_variance_is_near_that_of_the_true_accuracies(tmp_path):

@@ -5,9 +5,11 @@ import math
 import pytest
 
 from experiments.reporting import tuning
+from experiments.reporting.loading import load
 from experiments.reporting.statistics import BETTER, NO_DIFFERENCE, TOO_FEW, WORSE
 from experiments.reporting.tables import plain_markdown
 from experiments.reporting.tuning import Method, Trial
+from tests.support.folders import Run, write_folder
 
 NAN = math.nan
 
@@ -30,6 +32,14 @@ def trials(*figures):
 )
 def test_the_rule(figures, expected):
     assert tuning.ordered(trials(*figures)) == expected
+
+
+def test_rungs_and_tests_have_figures_by_the_same_rule(tmp_path):
+    """Of five evaluations the last two."""
+    figures = {"test": [(10.0 * i, 1.0) for i in range(1, 6)], "validation": [(5.0 * i, 2.0) for i in range(1, 6)]}
+    series = load([write_folder(tmp_path / "f", [Run("fedavg", figures)])])
+    assert tuning.trial(series, 10) == Trial(10, 22.5, 2)
+    assert tuning.tested(series)["mean"] == {0: 45}
 
 
 def method(algorithm, accuracy, variance, *, prediction="global", chosen=0):
