@@ -21,6 +21,7 @@ UPDATES = {
     "zero": np.zeros((N, DIM)),
     "equal": np.tile(RANDOM[0], (N, 1)),
     "two_far": np.concatenate([RANDOM[:-2], 1e6 * np.ones((2, DIM))]),
+    "two_alike": np.concatenate([RANDOM[:-2], np.tile(RANDOM[:-2].mean(0) - 2 * RANDOM[:-2].std(0), (2, 1))]),
 }
 RULES = {  # ours, in NumPy, and ByzFL's
     "mean": (aggregation.mean(), lambda x: x.mean(0), lambda b: b.Average()),
@@ -101,7 +102,7 @@ def test_every_rule_is_here():
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_equals_numpy(x64, name):
     _, numpy, _ = RULES[name]
-    for kind in ("random", "long", "two_far") if name == "centered_clipping" else UPDATES:
+    for kind in ("random", "long", "two_far", "two_alike") if name == "centered_clipping" else UPDATES:
         close(combined(name, UPDATES[kind])[0], numpy(UPDATES[kind]))
 
 
