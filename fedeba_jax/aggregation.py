@@ -209,12 +209,10 @@ def meamed(f: Natural, first: Before = NOTHING) -> Rule:
         rows = stack.sorted_rows(leaf)
         near, middle = len(rows) - f, stack.median(rows)
         far = [jnp.abs(row - middle) for row in rows]
-        best, chosen = None, stack.mean(rows[:near])
-        for lowest in range(f + 1):  # the nearest are neighbours in the order
-            farthest = jnp.maximum(far[lowest], far[lowest + near - 1])
-            closer = farthest < (jnp.inf if best is None else best)
-            chosen = jnp.where(closer, stack.mean(rows[lowest : lowest + near]), chosen)
-            best = farthest if best is None else jnp.where(closer, farthest, best)
+        chosen = stack.mean(rows[:near])
+        for lowest in range(f):  # the nearest are neighbours in the order: who enters must be nearer than who leaves
+            closer = far[lowest + near] < far[lowest]
+            chosen = jnp.where(closer, stack.mean(rows[lowest + 1 : lowest + 1 + near]), chosen)
         return chosen
 
     def combine(stacked: Params, _: Any) -> Params:

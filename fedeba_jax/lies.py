@@ -30,7 +30,7 @@ def inflate(add: Scalar = 100.0, factor: NonNegative = 1.0) -> Lie:
     """factor F_i + add. An attacker knows its own loss.
 
     Args:
-      add: what is added.
+      add: what is added, also where a factor is given; for a factor alone give add=0.
       factor: what the loss is multiplied by.
     """
     return Lie("inflate", lambda losses, attackers: jnp.where(attackers, factor * losses + add, losses))

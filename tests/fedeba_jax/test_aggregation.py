@@ -10,7 +10,7 @@ import pytest
 
 from fedeba_jax import aggregation, stack
 from fedeba_jax.aggregation import AGGREGATORS, FIRSTS, bucketing
-from tests.support import byzfl
+from tests.support import byzfl_vectors
 from tests.twins import robust as twins
 
 N, DIM, F = 9, 7, 2
@@ -21,40 +21,40 @@ UPDATES = {
     "zero": np.zeros((N, DIM)),
     "equal": np.tile(RANDOM[0], (N, 1)),
     "two_far": np.concatenate([RANDOM[:-2], 1e6 * np.ones((2, DIM))]),
+    "two_alike": np.concatenate([RANDOM[:-2], np.tile(RANDOM[:-2].mean(0) - 2 * RANDOM[:-2].std(0), (2, 1))]),
 }
-RULES = {  # ours, in NumPy, and ByzFL's
-    "mean": (aggregation.mean(), lambda x: x.mean(0), lambda b: b.Average()),
-    "median": (aggregation.median(), lambda x: np.median(x, axis=0), lambda b: b.Median()),
-    "trimmed_mean": (aggregation.trimmed_mean(F), lambda x: twins.trimmed_mean(x, F), lambda b: b.TrMean(F)),
-    "meamed": (aggregation.meamed(F), lambda x: twins.meamed(x, F), lambda b: b.Meamed(F)),
+RULES = {  # ours, and in NumPy
+    "mean": (aggregation.mean(), lambda x: x.mean(0)),
+    "median": (aggregation.median(), lambda x: np.median(x, axis=0)),
+    "trimmed_mean": (aggregation.trimmed_mean(F), lambda x: twins.trimmed_mean(x, F)),
+    "meamed": (aggregation.meamed(F), lambda x: twins.meamed(x, F)),
     "geometric_median": (
         aggregation.geometric_median(nu=0.1, iterations=4),
         lambda x: twins.geometric_median(x, 0.1, 4),
-        lambda b: b.GeometricMedian(nu=0.1, T=4),
     ),
-    "krum": (aggregation.krum(F), lambda x: twins.krum(x, F), lambda b: b.Krum(F)),
-    "multi_krum": (aggregation.multi_krum(F), lambda x: twins.multi_krum(x, F), lambda b: b.MultiKrum(F)),
-    "mda": (aggregation.mda(F), lambda x: twins.mda(x, F), lambda b: b.MDA(F)),
+    "krum": (aggregation.krum(F), lambda x: twins.krum(x, F)),
+    "multi_krum": (aggregation.multi_krum(F), lambda x: twins.multi_krum(x, F)),
+    "mda": (aggregation.mda(F), lambda x: twins.mda(x, F)),
     "centered_clipping": (
         aggregation.centered_clipping(1.5, iterations=3),
         lambda x: twins.centered_clipping(x, 1.5, 3),
-        lambda b: b.CenteredClipping(tau=1.5, L=3),
     ),
 }
 BEFORE = {
-    "nnm": (aggregation.nnm(F), lambda x: twins.nnm(x, F), lambda b: b.NNM(F)),
+    "nnm": (aggregation.nnm(F), lambda x: twins.nnm(x, F)),
     "clipping": (
         aggregation.clipping(2.0),
         lambda x: x * np.minimum(1, 2.0 / np.linalg.norm(x, axis=1))[:, None],
-        lambda b: b.Clipping(2.0),
     ),
-    "arc": (aggregation.arc(F), lambda x: twins.arc(x, F), lambda b: b.ARC(F)),
+    "arc": (aggregation.arc(F), lambda x: twins.arc(x, F)),
 }
+VECTORS = {key: vector for key, vector in byzfl_vectors.vectors().items() if vector.kind != "attack"}
 ORDER = jnp.arange(N)
 
 
 def as_tree(x):
-    return {"a": jnp.asarray(x[:, :4]).reshape(-1, 2, 2), "b": jnp.asarray(x[:, 4:])}
+    half = x.shape[1] // 2
+    return {"a": jnp.asarray(x[:, :half, None]), "b": jnp.asarray(x[:, half:])}
 
 
 def as_rows(tree):
@@ -87,30 +87,25 @@ def by_itself(rule, x):
     return as_rows(jax.tree.map(lambda leaf: leaf[None], one))
 
 
-def close(found, expected):
-    scale = max(1.0, np.abs(expected).max())
-    np.testing.assert_allclose(found, expected, atol=1e-6 * scale, rtol=0)
+def close(found, expected, message=""):
+    """To 1e-6, of each number where it is larger than one."""
+    assert found.shape == expected.shape, message
+    scale = np.maximum(1.0, np.abs(expected))
+    np.testing.assert_allclose(found / scale, expected / scale, atol=1e-6, rtol=0, err_msg=message)
 
 
 def test_every_rule_is_here():
     assert set(AGGREGATORS) == {*RULES, "weighted_sum"}
     assert set(FIRSTS) == {*BEFORE, "nothing", "bucketing"}
+    assert {vector.name for vector in VECTORS.values()} == {*RULES, *BEFORE, "bucketing"}
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_equals_numpy(x64, name):
-    _, numpy, _ = RULES[name]
-    for kind in ("random", "long", "two_far") if name == "centered_clipping" else UPDATES:
+    _, numpy = RULES[name]
+    for kind in ("random", "long", "two_far", "two_alike") if name == "centered_clipping" else UPDATES:
         close(combined(name, UPDATES[kind])[0], numpy(UPDATES[kind]))
-
-
-@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
-@pytest.mark.parametrize("name", RULES)
-def test_a_rule_equals_byzfl(x64, name):
-    theirs = RULES[name][2]
-    for x in UPDATES.values():
-        close(combined(name, x)[0], theirs(byzfl.load("aggregators"))(x.copy()))
 
 
 @pytest.mark.parametrize("name", BEFORE)
@@ -120,10 +115,38 @@ def test_what_comes_before_equals_numpy(x64, name):
             close(combined(name, x), BEFORE[name][1](x))
 
 
-@pytest.mark.parametrize("name", BEFORE)
-def test_what_comes_before_equals_byzfl(x64, name):
-    for x in UPDATES.values():
-        close(combined(name, x), BEFORE[name][2](byzfl.load("aggregators"))(x.copy()))
+def called(kind, call):
+    """What a vector of ByzFL is compared with: (stacked, order) -> rows, compiled."""
+    own = eval(call, {**AGGREGATORS, **FIRSTS})
+    if kind == "first":
+        return jax.jit(own.apply)
+
+    @jax.jit
+    def run(stacked, order):
+        memory = own.init(jax.tree.map(lambda leaf: leaf[0], stacked))
+        for _ in range(2 if kind == "again" else 1):
+            one, memory = own(stacked, order, memory)
+        return jax.tree.map(lambda leaf: leaf[None], one)
+
+    return run
+
+
+@pytest.mark.parametrize("name", [*RULES, *BEFORE, "bucketing"])
+def test_vectors_of_byzfl(x64, name):
+    run = functools.cache(called)
+    for key, vector in VECTORS.items():
+        if vector.name == name:
+            found = as_rows(run(vector.kind, vector.call)(as_tree(vector.updates), jnp.asarray(vector.order)))
+            close(found, np.atleast_2d(vector.expected), key)
+
+
+@pytest.mark.skipif(not byzfl_vectors.installed(), reason="byzfl is not installed (extra: bench)")
+def test_the_vectors_are_those_of_the_installed_byzfl():
+    """Of the attacks too."""
+    stored, made = byzfl_vectors.read(), byzfl_vectors.make()
+    assert stored.keys() == made.keys()
+    for key, expected in made.items():
+        np.testing.assert_allclose(stored[key], expected, rtol=1e-9, atol=1e-9, err_msg=key)
 
 
 def test_buckets_are_means_in_the_given_order_and_the_last_one_takes_what_is_left(x64):

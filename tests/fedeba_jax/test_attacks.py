@@ -14,7 +14,7 @@ from fedeba_jax.attacks import ATTACKS, Attackers
 from fedeba_jax.cohort import Judged
 from fedeba_jax.local import LocalUpdate
 from fedeba_jax.types import Private, Sizes
-from tests.support import byzfl
+from tests.support import byzfl_vectors
 from tests.support.exchanges import X, cohort, scaled
 from tests.support.problems import CLASSES, tiny
 
@@ -33,10 +33,14 @@ def made(name, **changes):
     return ATTACKS[name](**{key: value for key, value in supplied.items() if key in known} | changes)
 
 
-def forged(attack, replies, sent=None, mask=MASK):
+def forging(attack, sent=None, mask=MASK):
     attackers = Attackers(attack, jnp.asarray(IDS), jnp.asarray(mask), jax.random.key(0))
     model = jnp.zeros(UPDATES.shape[1]) if sent is None else sent
-    return jax.jit(lambda replies: attackers.forged(replies, model))(replies)
+    return jax.jit(lambda replies: attackers.forged(replies, model))
+
+
+def forged(attack, replies, sent=None, mask=MASK):
+    return forging(attack, sent, mask)(replies)
 
 
 MEAN, STD = UPDATES[HONEST].mean(0), UPDATES[HONEST].std(0, ddof=1)
@@ -95,13 +99,26 @@ def test_the_factor_is_searched_against_the_rule_in_use(x64, name, direction):
     assert np.linalg.norm(against_a_mean[1]) > 1e4 * np.linalg.norm(found[1]), "a mean follows any factor"
 
 
-@pytest.mark.parametrize("name", ["opt_ipm", "opt_alie"])
-def test_the_search_is_that_of_byzfl(x64, name):
-    theirs, rules = byzfl.load("attacks"), byzfl.load("aggregators")
-    peer = {"opt_ipm": "Optimal_InnerProductManipulation", "opt_alie": "Optimal_ALittleIsEnough"}[name]
-    expected = getattr(theirs, peer)(agg=rules.TrMean(2), pre_agg_list=[], f=2)(UPDATES[HONEST])
-    found = forged(made(name, aggregator=aggregation.trimmed_mean(2)), UPDATES)
-    np.testing.assert_allclose(found[1], expected, atol=1e-9)
+VECTORS = {key: vector for key, vector in byzfl_vectors.vectors().items() if vector.kind == "attack"}
+OF_BYZFL = ("inner_product_manipulation", "a_little_is_enough", "mimic", "inf", "opt_ipm", "opt_alie")
+
+
+def test_vectors_are_of_every_attack_that_byzfl_has_and_does_not_draw():
+    assert {vector.name for vector in VECTORS.values()} == set(OF_BYZFL)
+
+
+@pytest.mark.parametrize("name", OF_BYZFL)
+def test_vectors_of_byzfl(x64, name):
+    """Each attacker sends what ByzFL's would, which sees the honest updates alone: here in the order of their ids."""
+    known = {**{other: functools.partial(made, other) for other in ATTACKS}, **aggregation.AGGREGATORS}
+    send = functools.cache(lambda call: forging(eval(call, known)))
+    places = [place for place in np.argsort(IDS) if HONEST[place]]
+    for key, vector in VECTORS.items():
+        if vector.name == name:
+            updates = np.zeros(UPDATES.shape)
+            updates[places] = vector.updates
+            found = send(vector.call)(updates)[MASK]
+            np.testing.assert_allclose(found, [vector.expected] * 2, rtol=1e-9, atol=1e-9, err_msg=key)
 
 
 @pytest.mark.parametrize(
