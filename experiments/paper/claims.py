@@ -52,8 +52,8 @@ COMPONENTS = (FEDAVG, "fedeba tau=0.1", "fedavg_align tau=0.1 alpha=0.9", EBA)
 CLAIMS: dict[int, tuple[Witness, ...]] = {
     1: tuple(Witness("performance", task, (FEDAVG, EBA), (*BOTH, "worst5")) for task in (FASHION, CIFAR)),
     2: (
-        Witness("performance", FASHION, (*FAIR, *ADDED, EBA), BOTH, EBA),
-        Witness("performance", CIFAR, (*FAIR, EBA), BOTH, EBA),
+        Witness("performance", FASHION, ("fedsgd", *FAIR, *ADDED, EBA), BOTH, EBA),
+        Witness("performance", CIFAR, ("fedsgd", *FAIR, EBA), BOTH, EBA),
     ),
     3: (Witness("performance", FASHION, (*FAIR, *ADDED), BOTH),),
     4: (Witness("performance", FASHION, (FEDAVG, CONTROLS[1], *PRAC), BOTH, CONTROLS[1]),),

@@ -121,7 +121,7 @@ class Series(NamedTuple):
         if metric == "gap":
             return self._gap(view)
         mean = figure(list(self.curve(metric, view).values()), view.last)
-        return max(0.0, mean) if metric == "variance_corrected" else mean
+        return float(np.maximum(0.0, mean)) if metric == "variance_corrected" else mean  # NaN of a diverged run stays
 
     def _gap(self, view: View) -> float:
         """What honest clients would gain alone after the last round, mean_i max(0, alone_i - a_i); NaN if not known."""

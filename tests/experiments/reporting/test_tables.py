@@ -66,6 +66,14 @@ def test_a_cell_is_the_mean_of_the_last_evaluations_over_seeds(runs):
     assert swept.cells["additional_cost"].mean == pytest.approx(1 / 3)  # 6 exchanges in 4 rounds
 
 
+def test_a_diverged_seed_has_no_corrected_variance(tmp_path):
+    """Were it 0, the setting would look fair."""
+    rows = [Run("fedavg", {"test": [(50, 30.0)]}, seed=0), Run("fedavg", {"test": [(50, 30.0)]}, seed=1, diverged=1)]
+    cells = table_of([write_folder(tmp_path / "f", rows)]).rows[0].cells
+    assert np.isnan(cells["variance"].mean)
+    assert np.isnan(cells["variance_corrected"].mean)
+
+
 def test_a_diverged_setting_is_listed_and_never_best(runs):
     table = table_of([runs / "sweep"])
     assert [row.cells["mean"].mark for row in table.rows] == ["second", "best", ""]
