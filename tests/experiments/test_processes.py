@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -76,6 +77,28 @@ def test_two_processes_one_of_which_dies_are_resumed_to_the_bytes_of_one(tmp_pat
     assert (process.returncode, stderr) == (0, "")
     assert stdout.count("results: ") == 1
     assert contents(out) == contents(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["ditto", "fedeba_plus, varp"])
+def test_a_run_of_two_processes_is_resumed_by_one(tmp_path, setting):
+    """With two devices to the same bytes; with three, whose rows are padded otherwise, up to rounding."""
+    flags = [*FLAGS, *SETTINGS[setting], f"--compilation_cache={tmp_path / 'cache'}"]
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    alone = binary("experiments.train", *flags, "--host_devices=2", f"--out={whole}")
+    assert alone.returncode == 0, alone.stderr
+    process = launched(*flags, "--host_devices=1", f"--out={out}")
+    wait_for(out / folder.RESULTS, process)
+    os.kill(children(process)[1], signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert len((out / folder.RESULTS).read_text().splitlines()) < len((whole / folder.RESULTS).read_text().splitlines())
+    shutil.copytree(out, tmp_path / "three")
+    for devices, resumed in ((2, out), (3, tmp_path / "three")):
+        done = binary("experiments.train", *flags, f"--host_devices={devices}", f"--out={resumed}")
+        assert done.returncode == 0, done.stderr
+    assert contents(out) == contents(whole)
+    losses = [[row["loss"] for row in folder.read_rows(path / folder.RESULTS)] for path in (whole, tmp_path / "three")]
+    np.testing.assert_allclose(*losses, rtol=0.05)
 
 
 @pytest.mark.parametrize(("count", "devices"), slow_but([(2, 2)], [(2, 1), (2, 2)]))
