@@ -15,7 +15,7 @@ Notes:
 import itertools
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +27,25 @@ from fedeba_jax.types import Params
 MOST_SUBSETS = 10_000
 
 
+class Prepare(Protocol):
+    """What happens to the updates before a rule."""
+
+    def __call__(self, stacked: Params, order: jax.Array, /) -> Params:
+        """Stacked updates [n', ...] from those of n clients, [n, ...], and a random order of these, [n]."""
+
+
+class Combine(Protocol):
+    """How stacked updates become one."""
+
+    def __call__(self, stacked: Params, memory: Any, /) -> Params:
+        """One update; `memory` is what the rule gave last time, if it remembers."""
+
+
 class First(NamedTuple):
-    """What happens to the updates before a rule: (stacked [n, ...], a random order [n]) -> stacked [n', ...]."""
+    """What happens to the updates before a rule, by name."""
 
     name: str
-    apply: Callable[[Params, jax.Array], Params]
+    apply: Prepare
 
     def __str__(self) -> str:
         return self.name
@@ -41,7 +55,7 @@ class Rule(NamedTuple):
     """How n updates become one."""
 
     name: str
-    combine: Callable[[Params, Any], Params]  # (stacked, what the rule gave last time) -> one
+    combine: Combine
     first: First
     remembers: bool = False  # whether it starts from what it gave last time
 

@@ -12,7 +12,7 @@ and which of them attack. Names are those of ByzFL (Gonzalez et al. 2025) and Bl
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +53,20 @@ class Seen(NamedTuple):
         return stack.where_rows(self.attackers, jax.tree.map(lambda leaf: leaf[None], forged), self.updates)
 
 
+class Forge(Protocol):
+    """What is sent in place of updates."""
+
+    def __call__(self, seen: Seen, /) -> Params:
+        """Updates [n, ...] as they are sent: the attackers' forged, those of the others as they were."""
+
+
+class Poison(Protocol):
+    """What attackers train on."""
+
+    def __call__(self, labels: jax.Array, /) -> jax.Array:
+        """Labels in place of the true ones."""
+
+
 class Attack(NamedTuple):
     """Who lies, and how."""
 
@@ -60,8 +74,8 @@ class Attack(NamedTuple):
     share: Scalar  # f
     loss: Lie = HONEST
     drawn: bool = False  # whether attackers are drawn anew in each round
-    forge: Callable[[Seen], Params] | None = None  # updates [n, ...] as they are sent; None: as they are
-    poison: Callable[[jax.Array], jax.Array] | None = None  # labels as attackers train on them; None: as they are
+    forge: Forge | None = None  # None: updates are sent as they are
+    poison: Poison | None = None  # None: labels are as they are
 
     def draw(self, share: Scalar, key: Key, round_: jax.Array, ids: jax.Array, sizes: Sizes) -> tuple[jax.Array, Key]:
         """Who of the cohort `ids` [n] attacks in a round of a run with this key, and a key for what they draw."""

@@ -1,7 +1,7 @@
 """What attackers say of their losses: lies that go with any attack (`fedeba_jax.attacks`)."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +10,18 @@ from fedeba_jax.hyperparameters import NonNegative, checked
 from fedeba_jax.types import Scalar
 
 
+class Told(Protocol):
+    """The losses that the server is told."""
+
+    def __call__(self, losses: jax.Array, attackers: jax.Array, /) -> jax.Array:
+        """Losses [n, ...] as they are told, from what they are and from who attacks ([n, ...] of bool)."""
+
+
 class Lie(NamedTuple):
-    """What attackers say of their losses: (losses [n, ...], attackers [n, ...]) -> losses [n, ...]."""
+    """What attackers say of their losses, by name."""
 
     name: str
-    of: Callable[[jax.Array, jax.Array], jax.Array]
+    of: Told
 
     def __str__(self) -> str:
         return self.name
