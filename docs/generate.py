@@ -18,7 +18,7 @@ import optax
 import fedeba_jax
 from experiments.execution import folder
 from experiments.paper import claims, comparison, evidence, presets, standing
-from experiments.reporting import robustness
+from experiments.reporting import robustness, statistics
 from experiments.reporting.columns import COLUMNS
 from experiments.reporting.loading import load
 from experiments.reporting.series import Series, grouped
@@ -134,12 +134,13 @@ def noise() -> str:
 
 
 def main_results() -> str:
-    """The README's table: ours beside the paper's, with verdicts against FedAvg."""
+    """The README's table: ours beside the paper's, with verdicts against FedAvg, of rows with enough seeds for one."""
     name, task, keys = MAIN
     by_label = {entry.row.label: entry.cells for entry in sheet(name, task).entries if entry.setting}
     rows = []
     for label in MAIN_ROWS:
-        if cells := [by_label[label][key] for key in keys if label in by_label]:
+        cells = [by_label[label][key] for key in keys if label in by_label]
+        if cells and cells[0].seeds >= statistics.FEWEST:
             both = [(comparison.texts(cell, 2)[0], f"{cell.printed.mean:g}" if cell.printed else "") for cell in cells]
             verdicts = " / ".join(cell.against.verdict for cell in cells if cell.against)
             other = f" (against `{cells[0].baseline}`)" if cells[0].baseline != comparison.BASELINE else ""
