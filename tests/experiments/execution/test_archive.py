@@ -51,7 +51,7 @@ def test_reports_read_a_packed_folder_as_it_is(tmp_path, capsys):
     archive.pack(made, tmp_path / "packed")
     assert values(tmp_path / "packed") == values(made)
     page.report([tmp_path / "packed"], tmp_path / "report", select_on=None, plot=False)
-    assert "75.00" in capsys.readouterr().out
+    assert "80.00" in capsys.readouterr().out  # of two evaluations, the last counts
 
 
 def test_unfinished_runs_are_left_out_but_stay_planned(tmp_path):
