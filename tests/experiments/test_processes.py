@@ -55,15 +55,21 @@ def children(process):
     return {int(re.search(r"--process_id=(\d+)", command)[1]): pid for pid, command in commands.items()}
 
 
-@pytest.mark.parametrize("killed", slow_but([1], [0, 1]))
-@pytest.mark.parametrize("setting", slow_but(["fedeba_plus, varp"], SETTINGS))
-def test_two_processes_one_of_which_dies_are_resumed_to_the_bytes_of_one(tmp_path, setting, killed):
+def begun_by_two(tmp_path, setting):
+    """Flags, the folder of an undisturbed run of one process, and that of two that have begun, which are running."""
     flags = [*FLAGS, *SETTINGS[setting], f"--compilation_cache={tmp_path / 'cache'}"]
     whole, out = tmp_path / "whole", tmp_path / "out"
     alone = binary("experiments.train", *flags, "--host_devices=2", f"--out={whole}")
     assert alone.returncode == 0, alone.stderr
     process = launched(*flags, "--host_devices=1", f"--out={out}")
     wait_for(out / folder.RESULTS, process)
+    return flags, whole, out, process
+
+
+@pytest.mark.parametrize("killed", slow_but([1], [0, 1]))
+@pytest.mark.parametrize("setting", slow_but(["fedeba_plus, varp"], SETTINGS))
+def test_two_processes_one_of_which_dies_are_resumed_to_the_bytes_of_one(tmp_path, setting, killed):
+    flags, whole, out, process = begun_by_two(tmp_path, setting)
     begun = time.monotonic()
     os.kill(children(process)[killed], signal.SIGKILL)
     _, stderr = process.communicate(timeout=60)
@@ -83,12 +89,7 @@ def test_two_processes_one_of_which_dies_are_resumed_to_the_bytes_of_one(tmp_pat
 @pytest.mark.parametrize("setting", ["ditto", "fedeba_plus, varp"])
 def test_a_run_of_two_processes_is_resumed_by_one(tmp_path, setting):
     """With two devices to the same bytes; with three, whose rows are padded otherwise, up to rounding."""
-    flags = [*FLAGS, *SETTINGS[setting], f"--compilation_cache={tmp_path / 'cache'}"]
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    alone = binary("experiments.train", *flags, "--host_devices=2", f"--out={whole}")
-    assert alone.returncode == 0, alone.stderr
-    process = launched(*flags, "--host_devices=1", f"--out={out}")
-    wait_for(out / folder.RESULTS, process)
+    flags, whole, out, process = begun_by_two(tmp_path, setting)
     os.kill(children(process)[1], signal.SIGKILL)
     process.communicate(timeout=60)
     assert len((out / folder.RESULTS).read_text().splitlines()) < len((whole / folder.RESULTS).read_text().splitlines())

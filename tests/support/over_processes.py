@@ -23,11 +23,10 @@ SETTINGS = {
 }
 
 
-def models(client_map, settings=tuple(SETTINGS), rounds=5):
+def models(client_map, rounds=5):
     """The parameters, and what clients keep, after some rounds: [setting, leaf]."""
     found = {}
-    for setting in settings:
-        name, server, hparams = SETTINGS[setting]
+    for setting, (name, server, hparams) in SETTINGS.items():
         problem = tiny(cohort_size=5)
         algorithm = problem.algorithm(name, server=SERVERS[server](1.0), **hparams)
 
@@ -43,10 +42,10 @@ def models(client_map, settings=tuple(SETTINGS), rounds=5):
 
 
 def in_both_precisions(client_map):
-    """In float64 all settings after five rounds; in float32 two of them after one: the rest differs by rounding."""
+    """In float64 after five rounds; in float32, where rounding grows, after one."""
     with jax.enable_x64(True):
         exact = models(client_map())
-    rounded = models(client_map(), ("fedavg", "fedeba_plus, varp"), rounds=1)
+    rounded = models(client_map(), rounds=1)
     return exact | {f"float32 {name}": value for name, value in rounded.items()}
 
 
