@@ -2,10 +2,12 @@
 
 import ast
 import configparser
+import importlib.util
 import inspect
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -172,11 +174,15 @@ def test_no_file_names_a_machine_or_a_neighbour():
 
 def test_the_installed_package_is_fedeba_jax_alone():
     """`experiments`, `tests` and the like are common names: installed, they would hide those of other projects."""
-    setuptools = pytest.importorskip("setuptools", reason="setuptools is not installed")
+    if importlib.util.find_spec("setuptools") is None:
+        pytest.skip("setuptools is not installed")
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     assert settings["options"]["packages"] == "find:"
     patterns = settings["options.packages.find"]["include"].split()
-    names = setuptools.find_packages(str(ROOT), include=patterns)
+    # In a process of its own: setuptools cannot be imported once a plugin or another test has imported distutils.
+    find = "import sys, setuptools; print(*setuptools.find_packages(sys.argv[1], include=sys.argv[2:]))"
+    found = subprocess.run([sys.executable, "-c", find, ROOT, *patterns], capture_output=True, text=True, check=True)
+    names = found.stdout.split()
     assert "fedeba_jax" in names
     assert [name for name in names if name.split(".")[0] != "fedeba_jax"] == []
