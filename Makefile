@@ -18,7 +18,7 @@ $(VENV)/.stamp-%: setup.cfg pyproject.toml
 demo: $(VENV)/.stamp-plot  ## train FedAvg, FedEBA+ and Prac-FedEBA+ on embedded images; table and picture
 	$(RUN) -m experiments.demo --out=$(OUT)
 
-test: $(VENV)/.stamp-test  ## the suite (CPU, about 8 minutes on 2 cores)
+test: $(VENV)/.stamp-test  ## the suite (CPU, 7 to 10 minutes on 2 cores)
 	$(RUN) -m pytest -n auto --dist=loadgroup
 
 test-slow: $(VENV)/.stamp-test  ## the checks that take minutes
@@ -81,6 +81,7 @@ bench: $(VENV)/.stamp-bench bench-envs  ## every benchmark, peers included (50 m
 	$(RUN) -m benchmarks.sweep --models=mlp --out=$(BENCH)/sweep.json
 	$(RUN) -m benchmarks.evaluation --out=$(BENCH)/evaluation.json
 	$(RUN) -m benchmarks.overhead --out=$(BENCH)/overhead.json
+	$(RUN) -m benchmarks.robustness --models=mlp --repeats=5 --out=$(BENCH)/robustness.json
 	$(RUN) -m benchmarks.products --out=$(BENCH)/products.json
 	$(RUN) -m benchmarks.checkpoints --out=$(BENCH)/checkpoints.json
 	$(RUN) -m benchmarks.communication --host_devices=8 --servers=varp --out=$(BENCH)/communication.json

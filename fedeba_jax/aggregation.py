@@ -8,8 +8,9 @@ An update that is not finite, or whose square overflows, is never taken up while
 coordinate-wise rules see infinities at the ends of their order, and to all others it is infinitely far away.
 
 Notes:
-  Distances come from one Gram matrix of the updates, and a geometric median is a mixture of them, so its iterations
-  work on n numbers (`weiszfeld`).
+  Most rules are mixtures of the updates, with weights that depend on their products <x_i, x_j> alone, and so is what
+  comes before a rule. They look at the updates twice: for the products, and for the mixture. All else works on n
+  numbers. The others treat each coordinate by itself. So coordinates may be divided among devices.
 """
 
 import itertools
@@ -25,63 +26,114 @@ from fedeba_jax.hyperparameters import Count, Natural, Positive, checked
 from fedeba_jax.types import Params
 
 MOST_SUBSETS = 10_000
+Total = Callable[[jax.Array], jax.Array]
 
 
-class Prepare(Protocol):
-    """What happens to the updates before a rule."""
-
-    def __call__(self, stacked: Params, order: jax.Array, /) -> Params:
-        """Stacked updates [n', ...] from those of n clients, [n, ...], and a random order of these, [n]."""
+def _as_it_is(part: jax.Array) -> jax.Array:
+    return part
 
 
-class Combine(Protocol):
-    """How stacked updates become one."""
+class Weigh(Protocol):
+    """The weights of a mixture."""
 
-    def __call__(self, stacked: Params, memory: Any, /) -> Params:
-        """One update; `memory` is what the rule gave last time, if it remembers."""
+    def __call__(self, products: jax.Array, /) -> jax.Array:
+        """Weights from <x_i, x_j>, [n, n], in which rows and columns of updates that are not finite are not either.
+
+        [n]; of a rule that remembers, whose last products are those of what it gave last time, [n + 1].
+        """
 
 
 class First(NamedTuple):
-    """What happens to the updates before a rule, by name."""
+    """What happens to the updates before a rule, by name: each becomes a mixture of them."""
 
     name: str
-    apply: Prepare
+    weights: Callable[[jax.Array, jax.Array], jax.Array]  # (products [n, n], a random order [n]) -> [n', n]
 
     def __str__(self) -> str:
         return self.name
 
+    def apply(self, stacked: Params, order: jax.Array) -> Params:
+        """Stacked updates [n', ...] from those of n clients, [n, ...], and a random order of these."""
+        products = tree.gram(stacked)
+        return stack.mixtures(stacked, self.weights(products, order), stack.finite_products(products))
+
 
 class Rule(NamedTuple):
-    """How n updates become one."""
+    """How n updates become one: as a mixture of them, or each coordinate by itself."""
 
     name: str
-    combine: Combine
     first: First
+    weigh: Weigh | None = None  # a mixture
+    settle: Callable[[jax.Array], jax.Array] | None = None  # each coordinate: [n, ...] -> [...]
     remembers: bool = False  # whether it starts from what it gave last time
 
     def init(self, params: Params) -> Any:
         """The memory before the first round."""
         return tree.zeros_like(params) if self.remembers else ()
 
-    def __call__(self, stacked: Params, order: jax.Array, memory: Any = ()) -> tuple[Params, Any]:
+    def __call__(
+        self, stacked: Params, order: jax.Array, memory: Any = (), total: Total = _as_it_is
+    ) -> tuple[Params, Any]:
         """The update, and the next memory.
 
         Args:
           stacked: [n, ...].
           order: a random order of the n, for `bucketing`.
           memory: from `init`, or from the last call.
+          total: adds up over devices what each has summed over its coordinates, if they are divided.
         """
-        one = self.combine(self.first.apply(stacked, order), memory)
-        return one, one if self.remembers else ()
+        if self.remembers:
+            stacked = jax.tree.map(lambda leaf, one: jnp.concatenate([leaf, one[None]]), stacked, memory)
+        products = total(tree.gram(stacked))
+        if self.settle is None:
+            one = stack.mixture(stacked, self.mixture(products, order))
+            return one, one if self.remembers else ()
+        if self.first is not NOTHING:
+            stacked = stack.mixtures(stacked, self.first.weights(products, order), stack.finite_products(products))
+        return jax.tree.map(self.settle, stacked), ()
+
+    def mixture(self, products: jax.Array, order: jax.Array) -> jax.Array:
+        """The weights of the n updates in the mixture, [n]; of a rule that remembers, of its memory too, [n + 1]."""
+        assert self.weigh is not None
+        n = len(order)
+        before = self.first.weights(products[:n, :n], order)
+        if self.remembers:
+            before = jnp.pad(before, ((0, 1), (0, 1))).at[-1, -1].set(1.0)
+        return self.weigh(mixed_products(products, before)) @ before
 
 
-NOTHING = First("nothing", lambda stacked, order: stacked)
+def mixed_products(products: jax.Array, weights: jax.Array) -> jax.Array:
+    """<z_k, z_l> of mixtures z = weights x, [n', n']; NaN of one that takes up what is not finite."""
+    valid = stack.finite_products(products)
+    found = weights @ jnp.where(valid[:, None] & valid[None], products, 0.0) @ weights.T
+    spoiled = ((weights > 0) & ~valid[None]).any(1)
+    return jnp.where(spoiled[:, None] | spoiled[None], jnp.nan, found)
+
+
+def _identity(products: jax.Array, order: jax.Array) -> jax.Array:
+    del order
+    return jnp.eye(products.shape[0], dtype=products.dtype)
+
+
+NOTHING = First("nothing", _identity)
 Before = Annotated[Any, "first"]  # one of FIRSTS
 
 
 def nothing() -> First:
     """The updates as they are."""
     return NOTHING
+
+
+def _after(first: First, name: str, own: Callable[[jax.Array, jax.Array], jax.Array]) -> First:
+    """What comes before a rule, itself after something else."""
+
+    def weights(products: jax.Array, order: jax.Array) -> jax.Array:
+        if first is NOTHING:
+            return own(products, order)
+        before = first.weights(products, order)
+        return own(mixed_products(products, before), order[: before.shape[0]]) @ before
+
+    return First(name, weights)
 
 
 @checked
@@ -93,13 +145,12 @@ def nnm(f: Natural, first: Before = NOTHING) -> First:
       first: what comes before.
     """
 
-    def apply(stacked: Params, order: jax.Array) -> Params:
-        stacked = first.apply(stacked, order)
-        near = stack.count(stacked) - _tolerated("nnm", f, stacked)
-        nearest = stack.ranks(stack.distances(stacked)) < near
-        return stack.mixtures(stacked, nearest / jnp.asarray(near, jnp.result_type(float)))
+    def weights(products: jax.Array, order: jax.Array) -> jax.Array:
+        near = len(products) - _tolerated("nnm", f, products)
+        nearest = stack.ranks(stack.distances(products)) < near
+        return nearest / jnp.asarray(near, products.dtype)
 
-    return First("nnm", apply)
+    return _after(first, "nnm", weights)
 
 
 @checked
@@ -111,14 +162,13 @@ def bucketing(s: Count, first: Before = NOTHING) -> First:
       first: what comes before.
     """
 
-    def apply(stacked: Params, order: jax.Array) -> Params:
-        stacked = first.apply(stacked, order)
-        n = stack.count(stacked)
-        bucket = jnp.argsort(order[:n]) // s  # of each update
+    def weights(products: jax.Array, order: jax.Array) -> jax.Array:
+        n = len(products)
+        bucket = jnp.argsort(order) // s  # of each update
         member = bucket[None] == jnp.arange(math.ceil(n / s))[:, None]
-        return stack.mixtures(stacked, member / member.sum(1, keepdims=True).astype(jnp.result_type(float)))
+        return member / member.sum(1, keepdims=True).astype(products.dtype)
 
-    return First("bucketing", apply)
+    return _after(first, "bucketing", weights)
 
 
 @checked
@@ -130,11 +180,10 @@ def clipping(c: Positive, first: Before = NOTHING) -> First:
       first: what comes before.
     """
 
-    def apply(stacked: Params, order: jax.Array) -> Params:
-        stacked = first.apply(stacked, order)
-        return stack.clip_rows(stacked, jnp.asarray(c))
+    def weights(products: jax.Array, order: jax.Array) -> jax.Array:
+        return jnp.diag(stack.clip_factors(stack.lengths(products), jnp.asarray(c, products.dtype)))
 
-    return First("clipping", apply)
+    return _after(first, "clipping", weights)
 
 
 @checked
@@ -146,13 +195,12 @@ def arc(f: Natural, first: Before = NOTHING) -> First:
       first: what comes before.
     """
 
-    def apply(stacked: Params, order: jax.Array) -> Params:
-        stacked = first.apply(stacked, order)
-        n = stack.count(stacked)
-        clipped = int(2 * _tolerated("arc", f, stacked) / n * (n - f))
-        return stack.clip_rows(stacked, jnp.sort(stack.norms(stacked))[n - clipped - 1])
+    def weights(products: jax.Array, order: jax.Array) -> jax.Array:
+        n, lengths = len(products), stack.lengths(products)
+        clipped = int(2 * _tolerated("arc", f, products) / n * (n - f))
+        return jnp.diag(stack.clip_factors(lengths, jnp.sort(lengths)[n - clipped - 1]))
 
-    return First("arc", apply)
+    return _after(first, "arc", weights)
 
 
 FIRSTS: dict[str, Callable[..., First]] = {
@@ -173,10 +221,10 @@ def mean(first: Before = NOTHING) -> Rule:
       first: what comes before.
     """
 
-    def combine(stacked: Params, _: Any) -> Params:
-        return jax.tree.map(lambda leaf: leaf.mean(0), stacked)
+    def weigh(products: jax.Array) -> jax.Array:
+        return jnp.full(products.shape[:1], 1 / len(products), products.dtype)
 
-    return Rule("mean", combine, first)
+    return Rule("mean", first, weigh)
 
 
 @checked
@@ -187,10 +235,7 @@ def median(first: Before = NOTHING) -> Rule:
       first: what comes before.
     """
 
-    def combine(stacked: Params, _: Any) -> Params:
-        return jax.tree.map(lambda leaf: stack.median(stack.sorted_rows(leaf)), stacked)
-
-    return Rule("median", combine, first)
+    return Rule("median", first, settle=lambda values: stack.median(stack.sorted_rows(values)))
 
 
 @checked
@@ -202,12 +247,10 @@ def trimmed_mean(f: Natural, first: Before = NOTHING) -> Rule:
       first: what comes before.
     """
 
-    def combine(stacked: Params, _: Any) -> Params:
-        n = stack.count(stacked)
-        _tolerated("trimmed_mean", f, stacked)
-        return jax.tree.map(lambda leaf: stack.mean(stack.sorted_rows(leaf)[f : n - f]), stacked)
+    def settle(values: jax.Array) -> jax.Array:
+        return stack.mean(stack.sorted_rows(values)[_tolerated("trimmed_mean", f, values) : len(values) - f])
 
-    return Rule("trimmed_mean", combine, first)
+    return Rule("trimmed_mean", first, settle=settle)
 
 
 @checked
@@ -219,9 +262,9 @@ def meamed(f: Natural, first: Before = NOTHING) -> Rule:
       first: what comes before.
     """
 
-    def one(leaf: jax.Array) -> jax.Array:
-        rows = stack.sorted_rows(leaf)
-        near, middle = len(rows) - f, stack.median(rows)
+    def settle(values: jax.Array) -> jax.Array:
+        rows = stack.sorted_rows(values)
+        near, middle = len(rows) - _tolerated("meamed", f, values), stack.median(rows)
         far = [jnp.abs(row - middle) for row in rows]
         chosen = stack.mean(rows[:near])
         for lowest in range(f):  # the nearest are neighbours in the order: who enters must be nearer than who leaves
@@ -229,11 +272,7 @@ def meamed(f: Natural, first: Before = NOTHING) -> Rule:
             chosen = jnp.where(closer, stack.mean(rows[lowest + 1 : lowest + 1 + near]), chosen)
         return chosen
 
-    def combine(stacked: Params, _: Any) -> Params:
-        _tolerated("meamed", f, stacked)
-        return jax.tree.map(one, stacked)
-
-    return Rule("meamed", combine, first)
+    return Rule("meamed", first, settle=settle)
 
 
 @checked
@@ -248,13 +287,12 @@ def geometric_median(nu: Positive = 0.1, iterations: Count = 3, first: Before = 
       first: what comes before.
     """
 
-    def combine(stacked: Params, _: Any) -> Params:
-        valid = stack.finite_rows(stacked)
-        gram = jnp.where(valid[:, None] & valid[None], tree.gram(stacked), 0.0)
-        start = jnp.zeros_like(gram[0])
-        return stack.mixture(stacked, weiszfeld(gram, start, valid, nu=nu, iterations=iterations))
+    def weigh(products: jax.Array) -> jax.Array:
+        valid = stack.finite_products(products)
+        gram = jnp.where(valid[:, None] & valid[None], products, 0.0)
+        return weiszfeld(gram, jnp.zeros_like(gram[0]), valid, nu=nu, iterations=iterations)
 
-    return Rule("geometric_median", combine, first)
+    return Rule("geometric_median", first, weigh)
 
 
 def weiszfeld(gram: jax.Array, start: jax.Array, counts: jax.Array, *, nu: Any, iterations: int) -> jax.Array:
@@ -288,10 +326,11 @@ def krum(f: Natural, first: Before = NOTHING) -> Rule:
       first: what comes before.
     """
 
-    def combine(stacked: Params, _: Any) -> Params:
-        return tree.rows(stacked, jnp.argmin(_scores("krum", stacked, f)))
+    def weigh(products: jax.Array) -> jax.Array:
+        best = jnp.argmin(_scores("krum", products, f))
+        return (jnp.arange(len(products)) == best).astype(products.dtype)
 
-    return Rule("krum", combine, first)
+    return Rule("krum", first, weigh)
 
 
 @checked
@@ -303,11 +342,11 @@ def multi_krum(f: Natural, first: Before = NOTHING) -> Rule:
       first: what comes before.
     """
 
-    def combine(stacked: Params, _: Any) -> Params:
-        chosen = stack.ranks(_scores("multi_krum", stacked, f)) < stack.count(stacked) - f
-        return stack.mixture(stacked, chosen / chosen.sum().astype(jnp.result_type(float)))
+    def weigh(products: jax.Array) -> jax.Array:
+        chosen = stack.ranks(_scores("multi_krum", products, f)) < len(products) - f
+        return chosen / chosen.sum().astype(products.dtype)
 
-    return Rule("multi_krum", combine, first)
+    return Rule("multi_krum", first, weigh)
 
 
 @checked
@@ -320,16 +359,19 @@ def centered_clipping(radius: Positive = 1.0, iterations: Count = 1, first: Befo
       first: what comes before.
     """
 
-    def combine(stacked: Params, memory: Any) -> Params:
-        n, v = stack.count(stacked), memory
+    def weigh(products: jax.Array) -> jax.Array:
+        n, valid = len(products) - 1, stack.finite_products(products)
+        gram = jnp.where(valid[:, None] & valid[None], products, 0.0)
 
-        def step(_: int, v: Params) -> Params:
-            away = jax.tree.map(lambda leaf, center: leaf - center[None], stacked, v)
-            return tree.add(v, tree.weighted_sum(stack.clip_rows(away, jnp.asarray(radius)), jnp.full((n,), 1 / n)))
+        def step(_: int, v: jax.Array) -> jax.Array:  # v as a mixture of the updates and of what the last round gave
+            product = gram @ v
+            squared = jnp.where(valid, jnp.diagonal(gram) - 2 * product + v @ product, jnp.inf)[:n]
+            share = stack.clip_factors(jnp.sqrt(jnp.maximum(squared, 0.0)), jnp.asarray(radius, v.dtype)) / n
+            return (1 - share.sum()) * v + jnp.append(share, 0.0)
 
-        return jax.lax.fori_loop(0, iterations, step, v)
+        return jax.lax.fori_loop(0, iterations, step, jnp.append(jnp.zeros((n,), gram.dtype), 1.0))
 
-    return Rule("centered_clipping", combine, first, remembers=True)
+    return Rule("centered_clipping", first, weigh, remembers=True)
 
 
 @checked
@@ -341,18 +383,18 @@ def mda(f: Natural, first: Before = NOTHING) -> Rule:
       first: what comes before.
     """
 
-    def combine(stacked: Params, _: Any) -> Params:
-        n = stack.count(stacked)
-        size = n - _tolerated("mda", f, stacked)
+    def weigh(products: jax.Array) -> jax.Array:
+        n = len(products)
+        size = n - _tolerated("mda", f, products)
         if (found := math.comb(n, size)) > MOST_SUBSETS:
             raise ValueError(f"mda: f={f} of n={n} updates makes {found} subsets; give at most {MOST_SUBSETS}, or krum")
         subsets = jnp.array(list(itertools.combinations(range(n), size)))
         inside = jnp.zeros((found, n), bool).at[jnp.arange(found)[:, None], subsets].set(True)
         pairs = inside[:, :, None] & inside[:, None]
-        diameters = jnp.where(pairs, stack.distances(stacked)[None], 0.0).max((1, 2))
-        return stack.mixture(stacked, inside[jnp.argmin(diameters)] / jnp.asarray(size, jnp.result_type(float)))
+        diameters = jnp.where(pairs, stack.distances(products)[None], 0.0).max((1, 2))
+        return inside[jnp.argmin(diameters)] / jnp.asarray(size, products.dtype)
 
-    return Rule("mda", combine, first)
+    return Rule("mda", first, weigh)
 
 
 AGGREGATORS: dict[str, Callable[..., Rule | None]] = {
@@ -370,9 +412,9 @@ AGGREGATORS: dict[str, Callable[..., Rule | None]] = {
 """Rules by name."""
 
 
-def _tolerated(name: str, f: int, stacked: Params) -> int:
-    """f, if so few of these updates can be withstood."""
-    n = stack.count(stacked)
+def _tolerated(name: str, f: int, updates: jax.Array) -> int:
+    """f, if so few of these updates can be withstood; an array with one row for each."""
+    n = len(updates)
     if 2 * f >= n:
         raise ValueError(
             f"{name}: f={f} of n={n} updates is half of them or more; give a smaller f, or a larger cohort"
@@ -380,9 +422,9 @@ def _tolerated(name: str, f: int, stacked: Params) -> int:
     return f
 
 
-def _scores(name: str, stacked: Params, f: int) -> jax.Array:
+def _scores(name: str, products: jax.Array, f: int) -> jax.Array:
     """Krum's: the mean squared distance to the n - f - 1 nearest others, [n]; infinite if the update is not finite."""
-    _tolerated(name, f, stacked)
-    nearest = jnp.sort(stack.distances(stacked), axis=1)[:, 1 : stack.count(stacked) - f]
+    _tolerated(name, f, products)
+    nearest = jnp.sort(stack.distances(products), axis=1)[:, 1 : len(products) - f]
     score = nearest.mean(1) if nearest.shape[1] else nearest.sum(1)
-    return jnp.where(stack.finite_rows(stacked), score, jnp.inf)
+    return jnp.where(stack.finite_products(products), score, jnp.inf)

@@ -18,11 +18,12 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import stack, tree
-from fedeba_jax.aggregation import Rule, mean
+from fedeba_jax.aggregation import Rule, Total, mean, mixed_products
+from fedeba_jax.client_map import by_columns
 from fedeba_jax.hyperparameters import Count, Fraction, NonNegative, Positive, checked
 from fedeba_jax.lies import HONEST, Lie, LossLie, honest_or_all
 from fedeba_jax.privacy import noise
-from fedeba_jax.types import Key, Params, Private, Scalar, Sizes
+from fedeba_jax.types import ClientMap, Key, Params, Private, Scalar, Sizes
 
 KEY = 2**32 - 2
 """Folded into a run's key for what attackers draw; its rounds fold in 0, 1, ..."""
@@ -35,6 +36,7 @@ class Seen(NamedTuple):
     attackers: jax.Array  # [n] of bool
     id: jax.Array  # [n]
     key: Key  # of the round, for what attackers draw
+    client_map: ClientMap  # of the updates
 
     def honest_mean(self) -> Params:
         """The mean of what honest clients send; of all, should there be none."""
@@ -94,8 +96,11 @@ class Attackers(NamedTuple):
     mask: jax.Array  # [n] of bool
     key: Key
 
-    def forged(self, replies: Any, sent: Any) -> Any:
-        """Stacked replies as they arrive at the server; `sent` is the model that they answer, None if it is none."""
+    def forged(self, replies: Any, sent: Any, client_map: ClientMap) -> Any:
+        """Stacked replies of the map as they arrive at the server.
+
+        `sent` is the model that they answer, None if it is none.
+        """
 
         def is_update(part: Any) -> bool:
             own, model = jax.tree.flatten(part), jax.tree.flatten(sent)
@@ -106,7 +111,7 @@ class Attackers(NamedTuple):
             if isinstance(part, Private):
                 return part
             if is_update(part):
-                seen = Seen(part, self.mask, self.id, self.key)
+                seen = Seen(part, self.mask, self.id, self.key, client_map)
                 return part if self.attack.forge is None else self.attack.forge(seen)
             if not jnp.issubdtype(part.dtype, jnp.floating):
                 return part
@@ -260,9 +265,12 @@ def opt_ipm(
       delta: the first step of the search.
     """
 
-    def forge(seen: Seen) -> Params:
+    def against_the_mean(seen: Seen) -> tuple[Params, Params]:
         middle = seen.honest_mean()
-        return _farthest(seen, aggregator, middle, lambda x: tree.scale(-x, middle), evaluations, delta)
+        return tree.zeros_like(middle), tree.scale(-1.0, middle)
+
+    def forge(seen: Seen) -> Params:
+        return _farthest(seen, aggregator, against_the_mean, evaluations, delta)
 
     return Attack("opt_ipm", share, loss, drawn, forge)
 
@@ -284,10 +292,12 @@ def opt_alie(
       delta: the first step of the search.
     """
 
-    def forge(seen: Seen) -> Params:
+    def along_the_deviation(seen: Seen) -> tuple[Params, Params]:
         middle = seen.honest_mean()
-        std = seen.honest_std(middle)
-        return _farthest(seen, aggregator, middle, lambda x: tree.add(middle, tree.scale(x, std)), evaluations, delta)
+        return middle, seen.honest_std(middle)
+
+    def forge(seen: Seen) -> Params:
+        return _farthest(seen, aggregator, along_the_deviation, evaluations, delta)
 
     return Attack("opt_alie", share, loss, drawn, forge)
 
@@ -317,24 +327,45 @@ def largest(
     return jax.lax.scan(step, start, length=evaluations - 1)[0][0]
 
 
-def _farthest(
-    seen: Seen,
-    aggregator: Rule | None,
-    middle: Params,
-    forged: Callable[[jax.Array], Params],
-    evaluations: int,
-    delta: Scalar,
-) -> Params:
-    """Updates [n, ...] of which the attackers' are forged(x), x such that the rule goes far from the honest mean."""
+Line = Callable[[Seen], tuple[Params, Params]]  # what attackers choose from: start + x direction, x >= 0
+
+
+def _farthest(seen: Seen, aggregator: Rule | None, line: Line, evaluations: int, delta: Scalar) -> Params:
+    """Updates [n, ...] of which the attackers' are on the line, where the rule goes far from the honest mean.
+
+    A rule that mixes updates by their products is searched by products alone, [n + 2, n + 2].
+    """
     rule = mean() if aggregator is None else aggregator
-    order = jnp.arange(seen.id.shape[0])
 
-    def distance(x: jax.Array) -> jax.Array:
-        aggregate, _ = rule(seen.with_all(forged(x)), order, rule.init(middle))
-        away = tree.subtract(aggregate, middle)
-        return jnp.sqrt(tree.dot(away, away))
+    def search(total: Total, updates: Params, _: Any, attackers: jax.Array) -> tuple[Params, Any]:
+        own = seen._replace(updates=updates, attackers=attackers)
+        n, middle, (start, direction) = len(attackers), own.honest_mean(), line(own)
+        order = jnp.arange(n)
 
-    return seen.with_all(forged(largest(distance, evaluations, delta)))
+        def sent(x: jax.Array) -> Params:
+            return tree.add(start, tree.scale(x, direction))
+
+        def distance(x: jax.Array) -> jax.Array:
+            away = tree.subtract(rule(own.with_all(sent(x)), order, total=total)[0], middle)
+            return jnp.sqrt(total(tree.dot(away, away)))
+
+        everything = jax.tree.map(lambda leaf, *one: jnp.concatenate([leaf, jnp.stack(one)]), updates, start, direction)
+        honest = honest_or_all(attackers)
+        known = jnp.append(honest, jnp.ones((2,), bool))  # what attackers computed themselves is not sent
+        products = jnp.where(known[:, None] & known[None], total(tree.gram(everything)), 0.0)
+        at_middle = jnp.append(honest / honest.sum(), jnp.zeros((2,))).astype(products.dtype)
+
+        def distance_by_products(x: jax.Array) -> jax.Array:
+            forged = jnp.append(jnp.zeros((n,), products.dtype), jnp.stack([jnp.ones_like(x), x]))
+            coefficients = jnp.where(attackers[:, None], forged, jnp.eye(n, n + 2, dtype=products.dtype))
+            of_sent = jnp.pad(mixed_products(products, coefficients), (0, rule.remembers))  # a memory of 0
+            away = rule.mixture(of_sent, order)[:n] @ coefficients - at_middle
+            return jnp.sqrt(jnp.maximum(away @ products @ away, 0.0))
+
+        x = largest(distance if rule.weigh is None else distance_by_products, evaluations, delta)
+        return sent(x), ()
+
+    return seen.with_all(by_columns(seen.client_map, search, seen.updates, (), seen.attackers)[0])
 
 
 def _how_many(share: Scalar, count: int) -> jax.Array:

@@ -30,6 +30,7 @@ AXIS = "clients"
 NAMES = "auto, vmap, map, chunked(N), sharded, sharded(vmap) or sharded(chunked(N))"
 WHOLE = PartitionSpec()  # a copy on every device
 Axes = int | Sequence[int | None] | None
+ByColumns = Callable[..., tuple[Any, Any]]
 
 
 def mapped(function: Callable[..., Any], in_axes: Axes = 0) -> Callable[..., Any]:
@@ -149,17 +150,68 @@ def gram(client_map: ClientMap, stacked: Any) -> jax.Array:
     mesh, count = mesh_of(client_map), jax.tree.leaves(stacked)[0].shape[0]
     if mesh is None:
         return tree.gram(stacked)
-    devices, axis = mesh.devices.size, mesh.axis_names[0]
+    axis = mesh.axis_names[0]
 
     def total(stacked: Any) -> jax.Array:
-        def columns(leaf: jax.Array) -> jax.Array:
-            rows = leaf.reshape(leaf.shape[0], -1)
-            rows = jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % devices)))
-            return jax.lax.all_to_all(rows, axis, split_axis=1, concat_axis=0, tiled=True)
-
-        return jax.lax.psum(tree.gram(jax.tree.map(columns, stacked)), axis)
+        return jax.lax.psum(tree.gram(_columns(mesh, stacked)), axis)
 
     return on_each(mesh, total, PartitionSpec(axis))(whole_blocks(mesh, stacked))[:count, :count]
+
+
+def by_columns(
+    client_map: ClientMap, function: ByColumns, stacked: Any, whole: Any = (), *shared: Any
+) -> tuple[Any, Any]:
+    """A function of the map's results that treats coordinates alike, each device with its part of the coordinates.
+
+    Devices exchange their rows for columns, as in `gram`, and then their parts of the one vector.
+
+    Args:
+      client_map: the map.
+      function: (total, stacked rows, whole vectors, *shared) -> (one vector, findings). What it has are the coordinates
+        of one device; `total` adds up over all devices what was summed over coordinates. Findings are the same on each.
+      stacked: [n, ...].
+      whole: single vectors, which every device has: trees of the same structure without the axis of the rows.
+      *shared: numbers, as they are.
+
+    Returns:
+      The vector, in the shape of a row, and the findings.
+    """
+    mesh, count = mesh_of(client_map), jax.tree.leaves(stacked)[0].shape[0]
+    if mesh is None:
+        return function(lambda part: part, stacked, whole, *shared)
+    axis = mesh.axis_names[0]
+
+    def part(leaf: jax.Array) -> jax.Array:
+        flat = _padded(leaf.reshape(1, -1), mesh)[0]
+        size = flat.shape[0] // mesh.devices.size
+        return jax.lax.dynamic_slice_in_dim(flat, jax.lax.axis_index(axis) * size, size)
+
+    def total(own: jax.Array) -> jax.Array:
+        return jax.lax.psum(own, axis)
+
+    def on_device(stacked: Any, whole: Any, *shared: Any) -> tuple[Any, Any]:
+        columns = jax.tree.map(lambda leaf: leaf[:count], _columns(mesh, stacked))
+        vector, found = function(total, columns, jax.tree.map(part, whole), *shared)
+        return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, axis, tiled=True), vector), found
+
+    specs = (PartitionSpec(axis), WHOLE, *[WHOLE] * len(shared))
+    flat, found = on_each(mesh, on_device, specs)(whole_blocks(mesh, stacked), whole, *shared)
+    return jax.tree.map(lambda leaf, rows: leaf[: rows[0].size].reshape(rows.shape[1:]), flat, stacked), found
+
+
+def _columns(mesh: Mesh, stacked: Any) -> Any:
+    """On a device that has some rows: its part of the coordinates of all rows, [n, numbers]."""
+
+    def one(leaf: jax.Array) -> jax.Array:
+        rows = _padded(leaf.reshape(leaf.shape[0], -1), mesh)
+        return jax.lax.all_to_all(rows, mesh.axis_names[0], split_axis=1, concat_axis=0, tiled=True)
+
+    return jax.tree.map(one, stacked)
+
+
+def _padded(rows: jax.Array, mesh: Mesh) -> jax.Array:
+    """Rows with zeros at the end, as many as give each device equally many numbers."""
+    return jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % mesh.devices.size)))
 
 
 def map_sum(client_map: ClientMap, function: Callable[..., Any], weights: jax.Array, rows: Any, *shared: Any) -> Any:

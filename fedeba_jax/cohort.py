@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from fedeba_jax import ownership, tree
 from fedeba_jax.attacks import Attackers
-from fedeba_jax.client_map import everywhere, gram, map_sum, weighted_sum
+from fedeba_jax.client_map import ByColumns, by_columns, everywhere, gram, map_sum, weighted_sum
 from fedeba_jax.ownership import Seats
 from fedeba_jax.tracing import traced_once
 from fedeba_jax.traffic import Gate, Traffic
@@ -179,6 +179,10 @@ class Cohort:
         """<r_i, r_j> of stacked replies [n, ...]."""
         return gram(self._map, stacked)
 
+    def by_columns(self, function: ByColumns, stacked: Any, whole: Any = (), *shared: Any) -> tuple[Any, Any]:
+        """A function of stacked replies [n, ...] that treats coordinates alike, as a robust rule (`client_map`)."""
+        return by_columns(self._map, function, stacked, whole, *shared)
+
     def sum(self, replies: Any, weights: jax.Array) -> Any:
         """sum_i weights_i replies_i of stacked replies [n, ...], or of what was made from them row by row."""
         return weighted_sum(self._map, replies, weights)
@@ -250,7 +254,7 @@ class Cohort:
         broadcast, _ = sent
         poisoned = _poisoned_reply(compute, self._attackers.attack.poison)
         replies = self._ask_each(poisoned, (self._rows, self._attackers.mask), sent)
-        return self._attackers.forged(replies, broadcast[0] if broadcast else None)
+        return self._attackers.forged(replies, broadcast[0] if broadcast else None, self._map)
 
     def _ask_each(self, reply: Callable[..., Any], rows: Any, sent: Any) -> Any:
         return self._map(reply, in_axes=(0, None, None, None))(rows, self.round, self._federation, sent)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from fedeba_jax import stack, tree
-from fedeba_jax.aggregation import Rule
+from fedeba_jax.aggregation import Rule, Total
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.hyperparameters import Fraction, Positive, check, check_values, checked
 from fedeba_jax.local import LocalTraining
@@ -225,9 +225,13 @@ def robust(server: Server, rule: Rule | None) -> Server:
             raise ValueError("privacy=client hides a client in a weighted sum, not in a robust rule; give one of them")
         key = jax.random.fold_in(cohort.key, ORDER)
         draws = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(key, i)))(cohort.id)
-        total, memory = rule(deltas, jnp.argsort(draws), state.memory)
-        cohort.findings["excluded"] = (~stack.finite_rows(deltas)).sum()
-        return state._replace(memory=Received(memory)), total
+
+        def combined(total: Total, deltas: Params, memory: Any, order: jax.Array) -> tuple[Params, jax.Array]:
+            return rule(deltas, order, memory, total)[0], total(stack.squares(deltas))
+
+        one, squares = cohort.by_columns(combined, deltas, state.memory, jnp.argsort(draws))
+        cohort.findings["excluded"] = (~jnp.isfinite(squares)).sum()
+        return state._replace(memory=Received(one if rule.remembers else ())), one
 
     def descend(state: ServerState, delta: Params) -> ServerState:
         if not isinstance(state.memory, Received):

@@ -11,18 +11,13 @@ import jax.numpy as jnp
 from fedeba_jax import tree
 from fedeba_jax.types import Params
 
-MOST_SORTED = 32  # rows that a network sorts, which compiles into one pass; more are left to XLA
+MOST_SORTED = 32  # rows that are sorted, or mixed, one by one, which compiles into one pass; more are left to XLA
 
 
-def norms(stacked: Params) -> jax.Array:
-    """|x_i| over all leaves, [n]; infinite where the square overflows."""
-    squares = jax.tree.map(lambda leaf: jnp.square(leaf).sum(tuple(range(1, leaf.ndim))), stacked)
-    return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
-
-
-def finite_rows(stacked: Params) -> jax.Array:
-    """Which rows are finite, [n]."""
-    return jnp.isfinite(norms(stacked))
+def squares(stacked: Params) -> jax.Array:
+    """|x_i|^2 over all leaves, [n]; infinite where it overflows."""
+    each = jax.tree.map(lambda leaf: jnp.square(leaf).sum(tuple(range(1, leaf.ndim))), stacked)
+    return jax.tree.reduce(jnp.add, each)
 
 
 def only_rows(stacked: Params, mask: jax.Array) -> Params:
@@ -45,27 +40,29 @@ def scale_rows(stacked: Params, factors: jax.Array) -> Params:
     return jax.tree.map(one, stacked)
 
 
-def clip_rows(stacked: Params, limit: jax.Array) -> Params:
-    """x_i min(1, limit / |x_i|); 0 in place of rows that are not finite, which no clip could bound."""
-    return scale_rows(stacked, clip_factors(norms(stacked), limit))
-
-
 def clip_factors(lengths: jax.Array, limit: jax.Array) -> jax.Array:
     """min(1, limit / length) of each; 0 of those that are not finite."""
     factors = jnp.where(lengths > limit, limit / jnp.where(lengths > 0, lengths, 1), 1.0)
     return jnp.where(jnp.isfinite(lengths), factors, 0.0)
 
 
-def count(stacked: Params) -> int:
-    """n."""
-    return int(jax.tree.leaves(stacked)[0].shape[0])
+def lengths(products: jax.Array) -> jax.Array:
+    """|x_i|, [n], of <x_i, x_j>, [n, n]; NaN or infinite where the square is."""
+    return jnp.sqrt(jnp.maximum(jnp.diagonal(products), 0.0))
 
 
-def distances(stacked: Params) -> jax.Array:
-    """|x_i - x_j|^2, [n, n]; infinite to and from updates that are not finite, and 0 on the diagonal."""
-    gram, valid = tree.gram(stacked), finite_rows(stacked)
-    own = jnp.diagonal(gram)
-    squared = jnp.maximum(own[:, None] + own[None] - 2 * gram, 0.0)
+def finite_products(products: jax.Array) -> jax.Array:
+    """Of which rows <x_i, x_j> are, [n]: those that are finite."""
+    return jnp.isfinite(jnp.diagonal(products))
+
+
+def distances(products: jax.Array) -> jax.Array:
+    """|x_i - x_j|^2, [n, n], of <x_i, x_j>.
+
+    Infinite to and from updates that are not finite, and 0 on the diagonal.
+    """
+    own, valid = jnp.diagonal(products), finite_products(products)
+    squared = jnp.maximum(own[:, None] + own[None] - 2 * products, 0.0)
     squared = jnp.where(valid[:, None] & valid[None], squared, jnp.inf)
     return jnp.where(jnp.eye(len(own), dtype=bool), 0.0, squared)
 
@@ -77,12 +74,19 @@ def ranks(values: jax.Array) -> jax.Array:
 
 def mixture(stacked: Params, weights: jax.Array) -> Params:
     """sum_i weights_i x_i, in which a weight of 0 takes up nothing, not even an infinity."""
-    return jax.tree.map(lambda leaf: leaf[0], mixtures(stacked, weights[None]))
+
+    def one(leaf: jax.Array) -> jax.Array:
+        if len(leaf) > MOST_SORTED:
+            return tree.weighted_sum(scale_rows(leaf, weights), jnp.ones_like(weights))
+        own = weights.astype(leaf.dtype)
+        first, *others = (jnp.where(own[i] == 0, 0.0, own[i] * row) for i, row in enumerate(leaf))
+        return sum(others, first)
+
+    return jax.tree.map(one, stacked)
 
 
-def mixtures(stacked: Params, weights: jax.Array) -> Params:
-    """The same for rows of weights [n', n] -> [n', ...]; NaN where something is taken up that is not finite."""
-    valid = finite_rows(stacked)
+def mixtures(stacked: Params, weights: jax.Array, valid: jax.Array) -> Params:
+    """The same for rows of weights [n', n] -> [n', ...]; NaN where something is taken up that is not valid, [n]."""
     spoiled = jnp.where((weights > 0) & ~valid[None], jnp.nan, 0.0).sum(1)
     mixed = jax.tree.map(
         lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, axes=1, precision=jax.lax.Precision.HIGHEST),

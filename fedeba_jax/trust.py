@@ -2,7 +2,7 @@
 
 Losses alone cannot tell a liar from an honest client that is badly off. So the influence of a loss is bounded, and a
 client's update must bear its loss out: it counts by how far it agrees with the geometric median of all updates, in
-which every client counts the same. Maths on arrays [n] and on stacked vectors [n, ...].
+which every client counts the same. Maths on arrays [n], and on the products of the vectors, [n, n].
 """
 
 from typing import Literal, NamedTuple
@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedeba_jax import stack, tree
+from fedeba_jax import stack
 from fedeba_jax.aggregation import weiszfeld
-from fedeba_jax.types import Params, Scalar
+from fedeba_jax.types import Scalar
 
 STEPS, SMOOTHING = 8, 1e-6  # of the geometric median
 KEPT = 0.9  # of the mean of a client's cosines, in a round
@@ -23,9 +23,9 @@ Outliers = Literal["middle", "clip"]
 
 
 class Directions(NamedTuple):
-    """Vectors of n clients, guarded, and how far each agrees with their geometric median."""
+    """How the vectors of n clients are guarded, and how far each agrees with their geometric median."""
 
-    vectors: Params  # [n, ...] no longer than the limit; 0 in place of those that are not finite
+    factors: jax.Array  # [n] by which each is made no longer than the limit; 0 for those that are not finite
     cosines: jax.Array  # [n] in [-1, 1]; 0 of a vector that is 0
     finite: jax.Array  # [n] of bool
 
@@ -47,32 +47,24 @@ def guard_losses(losses: jax.Array, c: Scalar, counts: jax.Array, outliers: Outl
     return jnp.nan_to_num(jnp.where(counts, guarded, middle))
 
 
-def finite_only(vectors: Params) -> Directions:
-    """The vectors as they are, but for those that are not finite; all agree."""
-    finite = stack.finite_rows(vectors)
-    return Directions(stack.only_rows(vectors, finite), jnp.ones(finite.shape), finite)
-
-
-def directions(vectors: Params, norm_clip: Scalar, gram: jax.Array | None = None) -> Directions:
+def directions(products: jax.Array, norm_clip: Scalar) -> Directions:
     """Vectors clipped to rho r, r the median of their lengths, and cosines to the geometric median of those cut to r.
 
     Args:
-      vectors: [n, ...].
+      products: <v_i, v_j>, [n, n].
       norm_clip: rho; infinity clips nothing.
-      gram: <v_i, v_j>, [n, n], if it is known.
     """
-    lengths = stack.norms(vectors)
+    lengths = stack.lengths(products)
     finite = jnp.isfinite(lengths)
     r = jnp.nan_to_num(jnp.nanmedian(jnp.where(finite, lengths, jnp.nan)))
     cut, limit = stack.clip_factors(lengths, r), jnp.where(jnp.isinf(norm_clip), jnp.inf, norm_clip * r)
-    gram = tree.gram(vectors) if gram is None else gram
-    gram = jnp.where(finite[:, None] & finite[None], cut[:, None] * cut[None] * gram, 0.0)
+    gram = jnp.where(finite[:, None] & finite[None], cut[:, None] * cut[None] * products, 0.0)
     start = finite / jnp.maximum(finite.sum(), 1)
     b = weiszfeld(gram, start.astype(gram.dtype), finite, nu=SMOOTHING, iterations=STEPS)
     product = gram @ b
     size = jnp.sqrt(jnp.maximum(jnp.diagonal(gram) * (b @ product), 0.0))
     cosines = jnp.where(size > 0, product / jnp.where(size > 0, size, 1), 0.0)
-    return Directions(stack.scale_rows(vectors, stack.clip_factors(lengths, limit)), cosines, finite)
+    return Directions(stack.clip_factors(lengths, limit), cosines, finite)
 
 
 def prior(trust: jax.Array, counts: jax.Array) -> jax.Array:

@@ -20,6 +20,8 @@ from benchmarks.peers.protocol import Data, Spec
 from benchmarks.tools.parts import PARTS
 from fedeba_jax import client_map as maps
 from fedeba_jax import ownership, tree
+from fedeba_jax.aggregation import Rule
+from fedeba_jax.attacks import Attack
 from fedeba_jax.data.federation import federate
 from fedeba_jax.examples import pack
 from fedeba_jax.local import LocalTraining
@@ -102,7 +104,10 @@ def random_data(work: Work) -> Data:
     return Data(x, y, index[: work.clients].astype(np.int32), x[:1000], y[:1000])
 
 
-def make_round(work: Work, hparams: dict[str, Any] | None = None) -> Round:
+def make_round(
+    work: Work, hparams: dict[str, Any] | None = None, *, rule: Rule | None = None, attack: Attack | None = None
+) -> Round:
+    """The round of a work; with a robust rule in place of the weighted sum, or under an attack, if they are given."""
     shape, per_client, dataset = work.images
     model = make_model(work.model, dataset, shape, CLASSES)
     sizes = sizes_from(model.init, work.clients, work.cohort, per_client)
@@ -111,12 +116,14 @@ def make_round(work: Work, hparams: dict[str, Any] | None = None) -> Round:
         batch_size=work.batch, block=work.block, apply=model.apply,
     )  # fmt: skip
     make = (fedeba_jax.ALGORITHMS | PARTS)[work.algorithm]
-    algorithm = make(local, fedeba_jax.descent(optax.sgd(1.0)), **(hparams or {}))
+    server = fedeba_jax.robust(fedeba_jax.descent(optax.sgd(1.0)), rule)
+    algorithm = make(local, server, **(hparams or {}))
     client_map = _map_of(work.client_map)
 
     def function(federation: Federation, state: State, t: Any, seed: Any = 1) -> tuple[State, Any]:
         key = jax.random.key(seed)
-        return fedeba_jax.run_round(algorithm, federation, state, key, t, sizes=sizes, client_map=client_map)
+        values: Any = {"sizes": sizes, "client_map": client_map, "attack": attack}
+        return fedeba_jax.run_round(algorithm, federation, state, key, t, **values)
 
     def init(seed: Any = 0) -> State:
         return ownership.padded(client_map, algorithm.init(jax.random.key(seed), model.init, sizes))

@@ -8,13 +8,14 @@ Notes:
 import jax
 import jax.numpy as jnp
 
+from fedeba_jax import stack
 from fedeba_jax.algorithm import diagnose, one_model
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.hyperparameters import NonNegative, Range
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.types import Algorithm, Info, Params, Scalar
+from fedeba_jax.types import Algorithm, Info, Scalar
 
 
 @method(search={"q": Range(0.001, 15.0)})
@@ -32,7 +33,7 @@ def qffl(local: LocalTraining, server: Server, *, q: NonNegative = 0.5) -> Algor
 
     def update(state: ServerState, cohort: Cohort) -> tuple[ServerState, Info]:
         reply = cohort.ask(local.reporting("delta", "initial_loss").train, state.params)
-        a = step_weights(reply.initial_loss, squared_norms(reply.delta), q, local.rate(cohort.round))
+        a = step_weights(reply.initial_loss, stack.squares(reply.delta), q, local.rate(cohort.round))
         info = diagnose(a, before=reply.initial_loss)
         return server.step(state, reply.delta, a, cohort, local), {**info, "weight_sum": a.sum()}
 
@@ -50,9 +51,3 @@ def step_weights(losses: jax.Array, squared_moves: jax.Array, q: Scalar, rate: S
     lipschitz = 1 / jnp.where(rate > 0, rate, 1)
     curvature = q * ratio ** (q - 1) / largest * lipschitz * squared_moves
     return ratio**q / jnp.sum(ratio**q + curvature)
-
-
-def squared_norms(stacked: Params) -> jax.Array:
-    """|stacked_i|^2 for every i of the leading axis: the diagonal of `gram` at a fraction of its cost."""
-    squares = jax.tree.map(lambda leaf: jnp.sum(jnp.square(leaf), axis=tuple(range(1, leaf.ndim))), stacked)
-    return jax.tree.reduce(jnp.add, squares)

@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedeba_jax import tree
+from fedeba_jax import stack, tree
+from fedeba_jax.aggregation import Total
 from fedeba_jax.algorithm import Prior, diagnose, remembering, size_prior
 from fedeba_jax.cohort import Cohort, Judged
 from fedeba_jax.gradients import blend
@@ -22,7 +23,7 @@ from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.privacy import Cap, Clip
 from fedeba_jax.server import Server, ServerState
-from fedeba_jax.trust import Directions, Outliers, cap, directions, finite_only, guard_losses, remember
+from fedeba_jax.trust import Outliers, cap, directions, guard_losses, remember
 from fedeba_jax.trust import prior as trust_prior
 from fedeba_jax.types import Algorithm, Info, Params, Sizes
 from fedeba_jax.weights import by_examples, capped, entropy_based, fairness_angle, is_open
@@ -81,15 +82,11 @@ def robust_fedeba_plus(
     check("outliers", outliers, Outliers)
     check("trust", trust, Trust)
     check("level", level, Level)
-    trust = trust if level == "full" else "off"
+    trust, norm_clip = (trust, norm_clip) if level == "full" else ("off", jnp.inf)
     aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "loss")
 
-    def judged_directions(cohort: Cohort, vectors: Params) -> Directions:
-        return directions(vectors, norm_clip, cohort.gram(vectors)) if level == "full" else finite_only(vectors)
-
-    def weights(cohort: Cohort, losses: jax.Array | None, trusted: jax.Array, counts: jax.Array) -> jax.Array:
-        """p; by trust and the number of examples alone where there are no losses."""
-        sizes = by_examples(cohort.num_examples) if losses is None else size_prior(cohort, prior)
+    def weights(sizes: Any, losses: jax.Array | None, trusted: jax.Array, counts: jax.Array) -> jax.Array:
+        """p; by trust and a prior alone where there are no losses."""
         q = trust_prior(trusted if sizes is None else trusted * sizes, counts)
         most = cap(q, weight_cap)
         if losses is None:
@@ -97,9 +94,15 @@ def robust_fedeba_plus(
         return entropy_based(guard_losses(losses, loss_clip, counts, outliers), tau, q, most)
 
     def guarded_sum(cohort: Cohort, vectors: Params, losses: jax.Array | None, past: Any) -> Params:
-        own = judged_directions(cohort, vectors)
-        counts = own.finite if losses is None else own.finite & jnp.isfinite(losses)
-        return cohort.sum(own.vectors, weights(cohort, losses, trust_of(own.cosines, past), counts))
+        sizes = by_examples(cohort.num_examples) if losses is None else size_prior(cohort, prior)
+
+        def combined(total: Total, vectors: Params, _: Any, sizes: Any, losses: Any, past: Any) -> tuple[Params, Any]:
+            own = directions(total(tree.gram(vectors)), norm_clip)
+            counts = own.finite if losses is None else own.finite & jnp.isfinite(losses)
+            p = weights(sizes, losses, trust_of(own.cosines, past), counts)
+            return stack.mixture(vectors, p * own.factors), ()
+
+        return cohort.by_columns(combined, vectors, (), sizes, losses, past)[0]
 
     def trust_of(cosines: jax.Array, past: Any) -> jax.Array:
         if trust == "off":
@@ -134,13 +137,13 @@ def robust_fedeba_plus(
         first_step = cohort.ask_combined(
             local.first_step, lambda vectors: guarded_sum(cohort, vectors, None, past), x, when=~unfair, alongside=True
         )
-        own = judged_directions(cohort, reply.delta)
+        own = directions(cohort.gram(reply.delta), norm_clip)
         counts = own.finite & jnp.isfinite(reply.loss)
         if trust == "history":
             past = remember(own.cosines, counts, *past)
         trusted = trust_of(own.cosines, past)
-        p = weights(cohort, reply.loss, trusted, counts)
-        state, delta = server.receive(state, own.vectors, p, cohort, aligned)
+        p = weights(size_prior(cohort, prior), reply.loss, trusted, counts)
+        state, delta = server.receive(state, stack.scale_rows(reply.delta, own.factors), p, cohort, aligned)
         delta = tree.mix(jnp.where(unfair, 0.0, alpha), delta, server.publish(first_step, cohort, local))
         info = diagnose(p, before=before, after=guard_losses(reply.loss, loss_clip, counts, outliers))
         info |= {"angle": angle, "gate": unfair, "excluded": (~counts).sum(), "trusted": (counts & (trusted > 0)).sum()}

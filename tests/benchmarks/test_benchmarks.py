@@ -9,7 +9,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from benchmarks import algorithms, check, evaluation, overhead, products, round_throughput, scaling, sweep
+from benchmarks import algorithms, check, evaluation, overhead, products, robustness, round_throughput, scaling, sweep
 from benchmarks.peers import protocol
 from benchmarks.tools import flops, limit, measure, worker
 from benchmarks.tools.work import Work, compile_round, random_data
@@ -154,6 +154,7 @@ BINARIES = {
     "evaluation": (evaluation, {}, "mlp evaluation: share of the limit"),
     "overhead": (overhead, {}, None),
     "products": (products, {"algorithms": ["fedavg"]}, None),
+    "robustness": (robustness, {}, "mlp robust_fedeba_plus: round / fedeba_plus"),
 }
 
 

@@ -180,12 +180,12 @@ def test_more_than_can_be_withstood_are_not_hidden(x64):
 @pytest.mark.parametrize("name", ["trimmed_mean", "meamed", "krum", "multi_krum", "mda"])
 def test_half_of_the_updates_cannot_be_withstood(name):
     with pytest.raises(ValueError, match=f"{name}: f=5 of n=9 updates is half of them or more; give a smaller f"):
-        AGGREGATORS[name](5).combine(as_tree(RANDOM), ())
+        AGGREGATORS[name](5)(as_tree(RANDOM), ORDER)
 
 
 def test_minimum_diameter_averaging_refuses_too_many_subsets():
     with pytest.raises(ValueError, match=r"mda: f=9 of n=30 updates makes \d+ subsets; give at most 10000, or krum"):
-        aggregation.mda(9).combine({"a": jnp.ones((30, 2))}, ())
+        aggregation.mda(9)({"a": jnp.ones((30, 2))}, jnp.arange(30))
 
 
 def test_the_network_sorts_every_arrangement():

@@ -36,7 +36,7 @@ def made(name, **changes):
 def forging(attack, sent=None, mask=MASK):
     attackers = Attackers(attack, jnp.asarray(IDS), jnp.asarray(mask), jax.random.key(0))
     model = jnp.zeros(UPDATES.shape[1]) if sent is None else sent
-    return jax.jit(lambda replies: attackers.forged(replies, model))
+    return jax.jit(lambda replies: attackers.forged(replies, model, jax.vmap))
 
 
 def forged(attack, replies, sent=None, mask=MASK):

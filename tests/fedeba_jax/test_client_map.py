@@ -114,6 +114,27 @@ def test_results_have_products_also_where_devices_do_not_divide_them(name, count
 
 
 @every_map
+@pytest.mark.parametrize("count", [1, 5, 6])
+def test_results_are_treated_by_columns_and_summed_over_all_of_them(name, count):
+    """Three coordinates in all: they do not divide among the devices either."""
+    whole = {"a": np.array([3.0, 4.0], np.float32), "b": np.array(5.0, np.float32)}
+
+    def highest(total, stacked, whole, factor):
+        squares = [jnp.square(leaf).sum() for leaf in jax.tree.leaves(stacked)]
+        vector = jax.tree.map(lambda leaf, one: factor * leaf.max(0) + one, stacked, whole)
+        return vector, total(sum(squares))
+
+    def run(given, factor):
+        client_map = MAPS[name]()
+        results = client_map(lambda row: {"a": row["a"] * 2, "b": row["b"].astype(float)})(given)
+        return results, maps.by_columns(client_map, highest, results, whole, factor)
+
+    results, (vector, squares) = jax.jit(run)(rows(count), 10.0)
+    close(vector, jax.tree.map(lambda leaf, one: 10 * leaf.max(0) + one, results, whole))
+    np.testing.assert_allclose(squares, sum(np.square(leaf).sum() for leaf in jax.tree.leaves(results)), rtol=1e-5)
+
+
+@every_map
 def test_map_sum_with_rows_of_weight_zero_leaves_them_out(name):
     total = jax.jit(lambda *given: maps.map_sum(MAPS[name](), lambda row: row, *given))
     assert total(jnp.array([0.0, 2.0, 0.0]), jnp.array([5.0, 7.0, 9.0])) == 14

@@ -11,6 +11,7 @@ import pytest
 import fedeba_jax
 from fedeba_jax.aggregation import AGGREGATORS, FIRSTS
 from fedeba_jax.attacks import ATTACKS
+from fedeba_jax.client_map import device_mesh, sharded
 from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.lies import LIES
 from tests.support.marks import slow_but
@@ -30,7 +31,7 @@ def with_f(table, name, **more):
     return table[name](**{key: 1 for key in ("f", "s", "c") if key in known and known[key].required}, **more)
 
 
-def one_round(method, attack, rule, first="nothing", lie="honest"):
+def one_round(method, attack, rule, first="nothing", lie="honest", client_map=jax.vmap):
     problem, key = tiny(5), jax.random.key(0)
     server = fedeba_jax.robust(
         fedeba_jax.server.sgd(1.0), rule := with_f(AGGREGATORS, rule, first=with_f(FIRSTS, first))
@@ -45,7 +46,7 @@ def one_round(method, attack, rule, first="nothing", lie="honest"):
         )
         return fedeba_jax.run_round(
             algorithm, problem.federation, problem.start(algorithm, key), key, jnp.asarray(0),
-            sizes=problem.sizes, client_map=jax.vmap, attack=lying,
+            sizes=problem.sizes, client_map=client_map, attack=lying,
         )  # fmt: skip
 
     return run
@@ -71,3 +72,13 @@ def test_a_covering_set_runs_and_stays_finite(attack, rule, first, lie):
     state, info = run(0.2)
     assert bool(info["finite"])
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.server))
+
+
+@pytest.mark.parametrize(("attack", "rule", "first", "lie"), slow_but(COVERING[-3:], COVERING))
+def test_devices_that_share_the_clients_change_nothing(x64, attack, rule, first, lie):
+    """Neither 5 clients nor the numbers of every layer divide among them."""
+    given = (METHODS[LYING.index(attack) % 3], attack, rule, first, lie)
+    state, info = jax.jit(one_round(*given))(0.4)
+    divided, told = jax.jit(one_round(*given, client_map=sharded(device_mesh())))(0.4)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10), divided.server, state.server)
+    assert told["excluded"] == info["excluded"]

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedeba_jax import stack
 from fedeba_jax.algorithms.fedfv import kept_clients, without_conflicts
 from fedeba_jax.algorithms.fedmgda_plus import shortest_mixture
-from fedeba_jax.algorithms.qffl import squared_norms, step_weights
+from fedeba_jax.algorithms.qffl import step_weights
 from tests.support import vectors
 from tests.support.dictated import play
 from tests.support.problems import tiny
@@ -139,7 +140,7 @@ def test_squared_norms_run_over_all_leaves(x64):
     rng = np.random.default_rng(0)
     one = {"u": rng.normal(size=(4, 2, 3)), "v": (rng.normal(size=4),)}
     flat = np.concatenate([one["u"].reshape(4, -1), one["v"][0][:, None]], axis=1)
-    np.testing.assert_allclose(squared_norms(one), np.sum(flat**2, axis=1), atol=1e-14)
+    np.testing.assert_allclose(stack.squares(one), np.sum(flat**2, axis=1), atol=1e-14)
 
 
 # FedMGDA+.
