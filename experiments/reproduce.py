@@ -13,6 +13,7 @@ OUT/NAME. Stopped, it is resumed by the same command; experiments.archive packs 
     --panel=TASK,...        of a table that has several tasks
     --task, --lr, ...       another task, or a setting of it, for every row: the paper's numbers are then left out
     --rounds                fewer or more: the paper's numbers then stand there with their rounds, and are not compared
+    --reading=best          tables of the most accurate evaluation of each run, or of the last one (--reading=last)
     --check=RUN             run a committed run again and compare all rows (RUN is its name, or random)
 """
 
@@ -31,6 +32,7 @@ from experiments.execution import again, folder, session
 from experiments.execution.progress import Progress
 from experiments.paper import comparison, costs, drawing, evidence, standing
 from experiments.paper.presets import Panel, Preset, on_task, presets
+from experiments.paper.readings import READINGS
 from experiments.paper.rows import Row
 from experiments.reporting.style import Skipped
 
@@ -40,6 +42,7 @@ flags.DEFINE_string("figure", None, "A figure of the paper; --list names them.")
 flags.DEFINE_list("rows", [], "Rows: names of algorithms, or rows as --list shows them; default all.")
 flags.DEFINE_list("panel", [], "Tasks of the table or figure; default all whose data is there.")
 flags.DEFINE_string("results", str(evidence.RESULTS_DIR), "Folder of committed results; empty for none.")
+flags.DEFINE_enum("reading", "last5", list(READINGS), "Evaluations of a run in tables: last5, last, or the best one.")
 flags.DEFINE_string("check", None, "Run this committed run again and compare: its name, or random.")
 common_flags.declare("task", *FIELDS, "seeds", "data_dir", "out", "plot", "list", "dry_run", *common_flags.EXECUTION)
 DEFAULTS = {"task": "", "seeds": "", "out": "runs/reproduce"}
@@ -143,7 +146,9 @@ def show(preset: Preset, asked: Sequence[Row], found: evidence.Evidence, out: Pa
     own = {task: [row for row in asked if row.task == task] for task in tasks}
     parts, lines, same = [], [], papers_setting()
     for task in tasks if preset.kind == "table" else ():
-        made = comparison.sheet(preset, task, own[task], lambda row: runs_of(preset, row), found, same=same)
+        made = comparison.sheet(
+            preset, task, own[task], lambda row: runs_of(preset, row), found, same=same, view=READINGS[FLAGS.reading]
+        )
         comparison.show(made)
         parts.append(comparison.to_markdown(made))
         lines.append(comparison.to_csv(made))

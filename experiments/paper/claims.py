@@ -13,6 +13,7 @@ from experiments.paper.evidence import Evidence
 from experiments.paper.presets import presets
 from experiments.paper.rows import Row
 from experiments.reporting.columns import COLUMNS
+from experiments.reporting.series import View
 from experiments.reporting.statistics import judged, paired
 
 VERDICTS = ("holds", "holds under conditions", "does not hold", "not testable here", "not yet judged")
@@ -47,6 +48,8 @@ FAIR = (
 )
 CONTROLS = ("fedavg lr=0.019", "fedavg server=sgd(0.19)")  # steps as short as FedEBA+'s
 ADDED = ("afl gamma=0.7", "fedfv alpha=0.1 window=10")  # to the paper's first table, by us
+COMPARED_BY_FAA = ("afl gamma=0.7", "qffl q=0.5", "fedfv alpha=0.1 window=10", "focus")
+BY_OTHER_WEIGHTS = ("fedwavg alpha=0.3", "feddisco a=0.1 b=0.1")
 COMPONENTS = (FEDAVG, "fedeba tau=0.1", "fedavg_align tau=0.1 alpha=0.9", EBA)
 
 CLAIMS: dict[int, tuple[Witness, ...]] = {
@@ -84,11 +87,13 @@ CLAIMS: dict[int, tuple[Witness, ...]] = {
     18: (),
     19: (),
     20: (),
+    21: (Witness("faa", FASHION, (FEDAVG, *COMPARED_BY_FAA, EBA), ("faa",), EBA),),
+    22: (Witness("aggregation_baselines", FASHION, (FEDAVG, *BY_OTHER_WEIGHTS, "fedeba tau=0.1", EBA), BOTH, EBA),),
 }  # fmt: skip
 """By number. Claims without witnesses are on data that cannot be had, on figures, or on arithmetic."""
 
 
-def sheet(table: str, task: str, found: Evidence) -> Sheet:
+def sheet(table: str, task: str, found: Evidence, view: View = comparison.VIEW) -> Sheet:
     """A table on a task, with all seeds that there are."""
     preset = presets()[table]
     rows = [row for row in preset.rows if row.task == task]
@@ -99,7 +104,7 @@ def sheet(table: str, task: str, found: Evidence) -> Sheet:
         runs = row.runs(seeds)
         return [run for run in runs if evidence.key(run) in found] or runs[:1]
 
-    return comparison.sheet(preset, task, rows, runs_of, found)
+    return comparison.sheet(preset, task, rows, runs_of, found, view=view)
 
 
 def cells(witness: Witness, made: Sheet) -> list[tuple[str, str, Cell]]:

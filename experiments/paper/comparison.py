@@ -21,7 +21,7 @@ from experiments.paper.presets import Preset
 from experiments.paper.printed import Value
 from experiments.paper.rows import MEASURES, Row
 from experiments.reporting import tables
-from experiments.reporting.columns import COLUMNS, Column
+from experiments.reporting.columns import ALONE, COLUMNS, Column
 from experiments.reporting.series import Setting, View
 from experiments.reporting.statistics import Comparison, interval, judged, paired
 
@@ -86,8 +86,9 @@ class Sheet(NamedTuple):
 
 
 def sheet(
-    preset: Preset, task: str, rows: Sequence[Row], runs_of: RunsOf, found: Evidence, *, same: bool = True
-) -> Sheet:
+    preset: Preset, task: str, rows: Sequence[Row], runs_of: RunsOf, found: Evidence, *,
+    same: bool = True, view: View = VIEW,
+) -> Sheet:  # fmt: skip
     """The rows of a preset that belong to a task, as far as they were run.
 
     Args:
@@ -97,6 +98,7 @@ def sheet(
       runs_of: the runs of a row that are asked for.
       found: what was run.
       same: whether the setting is the paper's, but for the rounds: if not, the paper's numbers are left out.
+      view: which evaluations the figure of a seed is made of.
     """
     entries = []
     for row in rows:
@@ -105,9 +107,10 @@ def sheet(
         entries.append(Entry(row, setting, len(runs), {}, _other_rounds(row, runs)))
     keys = measures_of(preset, rows)
     for key in keys:
-        _fill(entries, key, same=same)
+        _fill(entries, key, same=same, view=view)
     notes = [f"erratum: {text}" for text in preset.errata] if same else []
-    return Sheet(f"{preset.name}: {task}", task, [COLUMNS[key] for key in keys], entries, notes)
+    read = ", the most accurate evaluation of each run, chosen on test data" * view.best
+    return Sheet(f"{preset.name}: {task}{read}", task, [COLUMNS[key] for key in keys], entries, notes)
 
 
 def _other_rounds(row: Row, runs: Sequence[Run]) -> int:
@@ -137,10 +140,10 @@ def baseline(number: int, rows: Sequence[Row]) -> int | None:
     return next(iter([*same, *plain]), None)
 
 
-def _fill(entries: Sequence[Entry], key: str, *, same: bool) -> None:
+def _fill(entries: Sequence[Entry], key: str, *, same: bool, view: View) -> None:
     """One measure of all rows."""
     column, rows = COLUMNS[key], [entry.row for entry in entries]
-    values = [entry.setting.values(key, VIEW) if entry.setting else {} for entry in entries]
+    values = [_known(entry.setting, key, view) if entry.setting else {} for entry in entries]
     compared: list[Comparison | None] = []
     others = [baseline(number, rows) for number in range(len(rows))]
     for own, other in zip(values, others, strict=True):
@@ -155,6 +158,12 @@ def _fill(entries: Sequence[Entry], key: str, *, same: bool) -> None:
             named = BASELINE if other is None else rows[other].label
             found = Cell(mean, std, len(numbers), interval(numbers), printed, against, named, entry.paper_rounds)
             entry.cells[key] = found
+
+
+def _known(setting: Setting, key: str, view: View) -> dict[int, float]:
+    """Seed -> the measure; without seeds of which nothing tells what clients reach alone, if it is about that."""
+    values = setting.values(key, view)
+    return values if key not in ALONE else {seed: value for seed, value in values.items() if not math.isnan(value)}
 
 
 def scaled(found: Comparison, column: Column) -> Comparison:
@@ -253,5 +262,7 @@ def _cells(made: Sheet, entry: Entry) -> list[str]:
     there = len(entry.setting.runs) if entry.setting else 0
     seeds = str(there) if there == entry.asked else f"{there} of {entry.asked}"
     label = f"{entry.row.label}\n{entry.status}" if entry.status else entry.row.label
-    cells = [texts(entry.cells[column.key], column.digits) if entry.cells else [] for column in made.columns]
+    cells = [
+        texts(entry.cells[column.key], column.digits) if column.key in entry.cells else [] for column in made.columns
+    ]
     return [label, seeds, *map("\n".join, cells)]

@@ -11,7 +11,7 @@ from experiments.command.runs import Run
 from experiments.command.tasks import Task
 from experiments.command.values import plain
 from experiments.execution.folder import MARK, RESULTS, cleaned, lines
-from experiments.reporting.loading import NOT_COMPARED, load
+from experiments.reporting.loading import NOT_COMPARED, load, with_alone
 from experiments.reporting.series import Series, Setting
 from fedeba_jax import ALGORITHMS
 
@@ -33,7 +33,7 @@ def gather(folders: Iterable[Path]) -> Evidence:
         for series in load([folder]) if lines(folder / RESULTS) else ():
             if series.finished:
                 found.setdefault(_key(series.algorithm, series.hparams, series.settings, series.seed), series)
-    return found
+    return dict(zip(found, with_alone(found.values()), strict=True))
 
 
 def folders_in(*roots: Path) -> list[Path]:

@@ -69,9 +69,9 @@ MEASURES = {
     "cv": "cv",
     "angle_deg": "angle",
     "kl": "kl",
+    "faa": "faa",
 }
-"""The paper's columns by our names. Left out: cv_improvement, which is the difference of C_V; FAA, which needs each
-client's best possible loss."""
+"""The paper's columns by our names. Left out: cv_improvement, which is the difference of C_V."""
 
 NOISE = {"fedeba_plus": {"privacy": "paper({:g})"}, "fedavg": {"privacy": "client({:g})", "weighting": "uniform"}}
 NO_NOISE = "the paper does not say what is noised, and the method has no mode of privacy here"

@@ -26,14 +26,16 @@ METRICS = (*MEASURES, "variance_corrected")
 COLUMNS = {key: Column(key, *measure) for key, measure in MEASURES.items()} | {
     "variance_corrected": Column("variance_corrected", "corrected var.", 2, False),
     "gap": Column("gap", "gap to own best", 2, False),
+    "faa": Column("faa", "FAA", 4, False),
     "bytes": Column("bytes", "bytes, MiB", 2, False, 2.0**-20),
     "additional_cost": Column("additional_cost", "add. cost %", 1, False, 100.0),
     "rounds_per_second": Column("rounds_per_second", "rounds/s", 1, True),
 }
 REPORT = (
-    "mean", "variance", "variance_corrected", "worst5", "best5", "cv", "angle", "gini", "loss_variance", "gap", "bytes",
-    "additional_cost",
+    "mean", "variance", "variance_corrected", "worst5", "best5", "cv", "angle", "gini", "loss_variance", "gap", "faa",
+    "bytes", "additional_cost",
 )  # fmt: skip
+ALONE = ("gap", "faa")  # only where a run of `local_only` tells what each client reaches by itself
 TERMINAL = ("mean", "variance", "variance_corrected", "worst5", "best5", "gap", "bytes")
 COMPARED = ("mean", "variance", "worst5")  # with the baseline, in tables; files hold all
 FRONT = ("mean", "variance", "bytes")  # of the three-way Pareto front

@@ -15,6 +15,7 @@ import numpy as np
 from experiments.execution.folder import MARK, OLD, RESULTS, TIMINGS, description, finished, read_rows
 from experiments.reporting.series import (
     DEALT,
+    Alone,
     Origin,
     Series,
     Setting,
@@ -41,7 +42,7 @@ ROW = {
     **dict.fromkeys(MEASURES, NUMBER),
 }
 LAST_ROW = {
-    **dict.fromkeys(("client_accuracy", "client_examples"), list),
+    **dict.fromkeys(("client_accuracy", "client_loss", "client_examples"), list),
     "diverged_clients": (list, type(None)),
     "privacy": (dict, type(None)),
     "rows": int,
@@ -62,7 +63,7 @@ def load(folders: Iterable[str | Path]) -> list[Series]:
         raise ValueError(f"no folder is given; {REMEDY}")
     series = [one for folder in unique.values() for one in _load_folder(folder)]
     _check_same_data(series)
-    return _with_alone(series)
+    return with_alone(series)
 
 
 def group(series: Sequence[Series], model: str | None = "global") -> list[Setting]:
@@ -80,7 +81,7 @@ def group(series: Sequence[Series], model: str | None = "global") -> list[Settin
     return settings
 
 
-def _with_alone(series: Sequence[Series]) -> list[Series]:
+def with_alone(series: Iterable[Series]) -> list[Series]:
     """Series that know what each client reaches by itself, where a run of `local_only` on the same data tells it.
 
     The same data is that of the same seed, dealt in the same way; of several such runs, it is the one that agrees in
@@ -93,15 +94,17 @@ def _with_alone(series: Sequence[Series]) -> list[Series]:
     def agrees(one: Series, other: Series) -> int:
         return sum(one.settings.get(name) == value for name, value in other.settings.items())
 
+    series = list(series)
     known = [one for one in series if one.algorithm == ALONE and "personal" in one.client_accuracy]
     by_data = grouped(known, dealt)
 
-    def alone(one: Series) -> np.ndarray | None:
+    def alone(one: Series) -> Alone | None:
         fitting = [other for other in by_data.get(dealt(one), ()) if other.attackers in (frozenset(), one.attackers)]
         if not fitting:
             return None
         told = max(fitting, key=lambda other: agrees(one, other))
-        return _without(one.attackers - told.attackers, told.client_accuracy["personal"])
+        each = told.client_accuracy["personal"], told.client_loss["personal"]
+        return Alone(*(_without(one.attackers - told.attackers, values) for values in each))
 
     return [one._replace(alone=alone(one)) for one in series]
 
@@ -240,6 +243,7 @@ def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], r
         evals={key: {row["round"]: _metrics(row) for row in own} for key, own in by_model.items()},
         traffic={row["round"]: Traffic(*(row[name] for name in Traffic._fields)) for row in rows},
         client_accuracy=_by_model(rows, "client_accuracy", attackers),
+        client_loss=_by_model(rows, "client_loss", attackers),
         client_examples=_by_model(rows, "client_examples", attackers),
         diverged=last["diverged_round"],
         diverged_clients=last.get("diverged_clients") or [],

@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.reporting.columns import COLUMNS
 from experiments.reporting.heat import heat_map
-from experiments.reporting.selection import comparable, leaders_first, ranked
+from experiments.reporting.selection import comparable, leaders_first, ranked, rivals
 from experiments.reporting.series import Clients, Series, Setting, View, by_algorithm, grouped, pooled, text
 from experiments.reporting.statistics import pareto_front
 from experiments.reporting.style import FRAME, SHADES, Skipped, color, figure, line, marker
@@ -104,6 +104,7 @@ def _draw_plane(axis: Any, settings: Sequence[Setting], view: View) -> None:
         axis.errorbar(x, y, y_std, x_std, fmt="none", ecolor=color(n), alpha=0.3, lw=1, zorder=1)
         look = {"color": color(n), "marker": marker(n), "edgecolor": "white", "lw": 0.5}
         axis.scatter(x, y, s=36, label=algorithm, zorder=3, **look)
+    settings = rivals(settings)
     points = [(s.mean("mean", view), s.mean("variance", view)) for s in settings]
     front = pareto_front([(-accuracy, variance) for accuracy, variance in points])
     edge = np.transpose([points[i] for i in front])

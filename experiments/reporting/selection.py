@@ -29,6 +29,12 @@ def comparable(settings: Sequence[Setting]) -> list[Setting]:
     return [setting for setting in stable if not setting.status] or stable
 
 
+def rivals(settings: Sequence[Setting]) -> list[Setting]:
+    """Those among which the best is marked: a model for each client is no rival of one model for all."""
+    usable = comparable(settings)
+    return [setting for setting in usable if "prediction" not in setting.parameters] or usable
+
+
 def ranked(settings: Sequence[Setting], view: View) -> list[Setting]:
     """Those that may be best and have a figure, best first."""
     known = {s: mean for s in comparable(settings) if not math.isnan(mean := s.mean(view.metric, view))}

@@ -30,6 +30,7 @@ class View(NamedTuple):
     metric: str = "mean"  # by which settings are better than others
     task: str = ""
     split: str = "test"
+    best: bool = False  # the figures of the most accurate evaluation instead, chosen with hindsight
 
 
 class Origin(NamedTuple):
@@ -58,6 +59,13 @@ class Traffic(NamedTuple):
     gate_open: int | None  # rounds with the gate open; None without a gate
 
 
+class Alone(NamedTuple):
+    """What each honest client reaches by itself, on the same data."""
+
+    accuracy: np.ndarray
+    loss: np.ndarray
+
+
 class Series(NamedTuple):
     """One setting with one seed."""
 
@@ -71,12 +79,13 @@ class Series(NamedTuple):
     evals: dict[tuple[str, str], dict[int, dict[str, float]]]  # by split and model, and by round
     traffic: dict[int, Traffic]  # by round
     client_accuracy: dict[str, np.ndarray]  # of honest clients, by model, after the last round
+    client_loss: dict[str, np.ndarray]  # likewise
     client_examples: dict[str, np.ndarray]  # that each of them was tested on, by model
     diverged: int | None  # the round
     diverged_clients: list[int]  # who was sampled in it
     privacy: dict[str, Any] | None  # what a private run may claim once it is finished
     attackers: frozenset[int] = frozenset()  # who is not honest in any round
-    alone: np.ndarray | None = None  # the accuracy of each honest client that trains by itself, on the same data
+    alone: Alone | None = None  # what `local_only` tells
 
     @property
     def rounds(self) -> int:
@@ -107,7 +116,7 @@ class Series(NamedTuple):
         return {t: row[metric] for t, row in sorted(rows.items())}
 
     def value(self, metric: str, view: View) -> float:
-        """The figure of the run, see `figure`; communication, speed and the gap are those of the whole run.
+        """The figure of the run, see `figure`; communication, speed, the gap and FAA are those of the whole run.
 
         The corrected variance is max(0, mean of (variance - noise)).
         """
@@ -118,17 +127,31 @@ class Series(NamedTuple):
             return 1 - self.rounds / max(spent.exchanges, self.rounds)
         if metric == "rounds_per_second":
             return np.nan if self.rounds_per_second is None else self.rounds_per_second
-        if metric == "gap":
-            return self._gap(view)
-        mean = figure(list(self.curve(metric, view).values()), view.last)
+        if metric in ("gap", "faa"):
+            return self._beside_alone(metric, view)
+        mean = self._at_best(metric, view) if view.best else figure(list(self.curve(metric, view).values()), view.last)
         return float(np.maximum(0.0, mean)) if metric == "variance_corrected" else mean  # NaN of a diverged run stays
 
-    def _gap(self, view: View) -> float:
-        """What honest clients would gain alone after the last round, mean_i max(0, alone_i - a_i); NaN if not known."""
-        together = self.client_accuracy.get(self.shown(view.model), np.empty(0))
-        if self.alone is None or view.split != "test" or len(together) != len(self.alone):
+    def _at_best(self, metric: str, view: View) -> float:
+        """The metric at the evaluation with the highest accuracy; NaN of a run that diverged."""
+        accuracy = self.curve("mean", view)
+        return (
+            np.nan if self.diverged is not None else self.curve(metric, view)[max(accuracy, key=accuracy.__getitem__)]
+        )
+
+    def _beside_alone(self, metric: str, view: View) -> float:
+        """Honest clients after the last round beside what each reaches alone; NaN if that is not known.
+
+        gap: mean_i max(0, alone_i - a_i) of accuracies a. faa: max_i E_i - min_i E_i of excess losses
+        E_i = F_i - alone_i (Chu et al. 2023, "FOCUS: Fairness via Agent-Awareness").
+        """
+        model = self.shown(view.model)
+        accuracy, loss = self.client_accuracy.get(model, np.empty(0)), self.client_loss.get(model, np.empty(0))
+        if self.alone is None or view.split != "test" or len(accuracy) != len(self.alone.accuracy):
             return np.nan
-        return float(np.maximum(self.alone - together, 0).mean())
+        if metric == "gap":
+            return float(np.maximum(self.alone.accuracy - accuracy, 0).mean())
+        return float(np.ptp(loss - self.alone.loss))
 
 
 @dataclasses.dataclass(eq=False)

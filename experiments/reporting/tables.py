@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from experiments.reporting.columns import COLUMNS, COMPARED, FRONT, REPORT, Column, column, compared
-from experiments.reporting.selection import baseline, comparable
+from experiments.reporting.columns import ALONE, COLUMNS, COMPARED, FRONT, REPORT, Column, column, compared
+from experiments.reporting.selection import baseline, rivals
 from experiments.reporting.series import LAST, Setting, View, text
 from experiments.reporting.statistics import FEWEST, Cell, cells, pareto_front
 
@@ -27,6 +27,8 @@ FEW_SEEDS = f"fewer than {FEWEST} seeds: no interval and no verdict"
 ON_FRONT = "front ●: no other setting is better in accuracy, variance or bytes without being worse in another of them"
 CORRECTED = "corrected var.: the variance without the noise of few test examples, with a 95 % interval"
 GAP = "gap to own best: mean over clients of what each would gain by training alone (local_only), or 0"
+NO_RIVAL = "a model for each client is no rival of one model for all: it is neither marked nor on the front"
+FAA = "FAA: largest minus smallest excess loss of a client, which is its test loss minus that of training alone"
 RULES = "p: exact sign-flip test over common seeds, adjusted over the rows; verdicts: docs/statistics.md"
 VALUES = ("mean", "std", "ci95_low", "ci95_high", "mark")  # of each column in a CSV file
 AGAINST = (
@@ -88,13 +90,13 @@ def build(
     where there is one. A column without any number is left out.
     """
     rows = blank_rows(settings, model)
-    usable = comparable(settings)
+    usable = rivals(settings)
     part = [row.setting in usable for row in rows]
     others = _baselines(rows, baseline(settings, against))
     columns = []
     for key in keys:
         values = [row.setting.values(key, View(row.model, last)) for row in rows]
-        if key == "gap" and all(math.isnan(value) for by_seed in values for value in by_seed.values()):
+        if key in ALONE and all(math.isnan(value) for by_seed in values for value in by_seed.values()):
             continue
         for row, cell in zip(rows, cells(values, part, others, higher=COLUMNS[key].higher_is_better), strict=True):
             row.cells[key] = cell
@@ -280,11 +282,13 @@ def _notes(rows: Sequence[Row], columns: Sequence[Column], model: str | None, la
     told = {
         f"{whose}test data; ± is the population std over seeds of {what}": True,
         stand_ins: any("prediction" in setting.parameters for setting in settings),
+        NO_RIVAL: len({"prediction" in setting.parameters for setting in settings}) > 1,
         PERSONAL: model is None and any(row.model == "personal" for row in rows),
         LEGEND: any(cell.mark for cell in known),
         ON_FRONT: has_front,
         CORRECTED: "variance_corrected" in keys,
         GAP: "gap" in keys,
+        FAA: "faa" in keys,
         ONE_SEED: any(len(setting.runs) == 1 for setting in settings if not setting.diverged),
     }
     return [note for note, applies in told.items() if applies]

@@ -33,6 +33,7 @@ class Run(NamedTuple):
     origins: tuple[int, ...] = (0,)  # of the evaluations; the last one holds for all that follow
     privacy: dict[str, Any] | None = None
     clients: Sequence[float] = (-10.0, 0.0, 0.0, 10.0)  # the final accuracy of each client, beside the mean
+    losses: Sequence[float] = (1.0, 1.0, 1.0, 1.0)  # of each client
     noise: float | None = None  # of few test examples; None: a tenth of the variance
     attacked: dict[str, Any] | None = None  # what rows of a run under attack say beside the metrics
 
@@ -111,7 +112,7 @@ def rows_of(name: str, run: Run) -> list[dict[str, Any]]:
                    "origin": run.origins[min(n, len(run.origins) - 1)]}  # fmt: skip
             if row["final"] and split == "test" and not gone:
                 row["client_accuracy"] = [mean + beside for beside in run.clients]
-                row["client_loss"] = [1.0 for _ in run.clients]
+                row["client_loss"] = list(run.losses)
                 row["client_examples"] = [100 for _ in run.clients]
             if run.attacked:
                 row["attacked"] = run.attacked

@@ -44,7 +44,7 @@ def methods(tmp_path):
 
 def test_every_measure_has_a_column():
     assert list(columns.COLUMNS) == [
-        *MEASURES, "variance_corrected", "gap", "bytes", "additional_cost", "rounds_per_second"
+        *MEASURES, "variance_corrected", "gap", "faa", "bytes", "additional_cost", "rounds_per_second"
     ]  # fmt: skip
     assert {*columns.REPORT, *columns.TERMINAL, *columns.COMPARED, *columns.FRONT} <= set(columns.COLUMNS)
     assert columns.COLUMNS["variance"] == ("variance", "variance", 2, False, 1.0, "value")
@@ -223,6 +223,31 @@ def test_the_gap_is_what_clients_would_gain_alone(tmp_path):
     assert math.isnan(fedavg[2]), "nothing is known of seed 2"
     assert tables.GAP in table.notes
     assert "gap" not in [c.key for c in table_of([write_folder(tmp_path / "g", together)]).columns]
+
+
+def test_a_model_for_each_client_is_no_rival_of_one_model_for_all(tmp_path):
+    alone = Run("local_only", {("test", "personal"): [(90, 1)]})
+    together = [Run(name, {"test": [(mean, mean)]}) for name, mean in {"fedavg": 60, "qffl": 50, "fedeba": 40}.items()]
+    table = table_of([write_folder(tmp_path / "f", [alone, *together])])
+    assert table.rows[0].cells["mean"].mean == 90
+    assert [row.cells["mean"].mark for row in table.rows] == ["", "best", "second", ""]
+    assert [row.on_front for row in table.rows] == [False, True, True, True]
+    assert tables.NO_RIVAL in table.notes
+    both = [alone, Run("ditto", {("test", "personal"): [(80, 1)]})]
+    among_themselves = table_of([write_folder(tmp_path / "g", both)])
+    assert [row.cells["mean"].mark for row in among_themselves.rows] == ["best", "second"]
+    assert tables.NO_RIVAL not in among_themselves.notes
+
+
+def test_faa_is_the_spread_of_excess_losses(tmp_path):
+    """Losses 0.40, 0.55, 1.10, 0.35 beside 0.30, 0.20, 0.45, 0.35 alone: excesses 0.10, 0.35, 0.65, 0."""
+    alone = Run("local_only", {("test", "personal"): [(90, 1)]}, losses=(0.30, 0.20, 0.45, 0.35))
+    together = Run("fedavg", {"test": [(60, 1)]}, losses=(0.40, 0.55, 1.10, 0.35))
+    table = table_of([write_folder(tmp_path / "f", [alone, together])])
+    own, fedavg = (row.setting.values("faa", View(row.model))[0] for row in table.rows)
+    assert (own, fedavg) == (0, pytest.approx(0.65))
+    assert tables.FAA in table.notes
+    assert "faa" not in [c.key for c in table_of([write_folder(tmp_path / "g", [together])]).columns]
 
 
 @pytest.mark.parametrize("with_attack", [False, True], ids=["alone without attack", "alone under the same attackers"])
