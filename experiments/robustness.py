@@ -4,7 +4,8 @@
         --against=sign_flipping --against="label_flipping(loss=max_plus)" --shares=0.1,0.2 --taus=0.1,1 --out=runs/try
 
 Every method is run under every attack, with every share of attackers and without any, and at every tau if it has one.
-Programs differ by method and attack; shares, taus and seeds share them. Stopped, it is resumed by the same command;
+Methods that hear of no losses are run once under attacks that differ in what is said of losses alone. Programs differ
+by method and attack; shares, taus and seeds share them. Stopped, it is resumed by the same command;
 --overwrite trains anew. robustness.md and robustness.png in --out hold the result.
 """
 
@@ -52,10 +53,10 @@ DEFAULTS = {
 
 def runs() -> list[Run]:
     """The runs that the flags ask for."""
-    attacks = ["none", *(with_share(text, share) for share in FLAGS.shares for text in FLAGS.against)]
     found: dict[str, Run] = {}
     for method in FLAGS.method:
         algorithm, colon, aggregator = (part.strip() for part in method.partition(":"))
+        attacks = ["none", *(with_share(text, share) for share in FLAGS.shares for text in against(algorithm))]
         taus = FLAGS.taus if "tau" in hparams.known(algorithm) else [""]
         assignments = [
             {"attack": attack, "aggregator": aggregator if colon else "weighted_sum"} | ({"tau": tau} if tau else {})
@@ -64,6 +65,13 @@ def runs() -> list[Run]:
         ]
         found |= {run.id: run for run in common_flags.runs(assignments, "--against", algorithms=[algorithm])}
     return list(found.values())
+
+
+def against(algorithm: str) -> list[str]:
+    """The attacks; of those that differ in nothing but a lie that nobody hears, the first."""
+    if robustness.hears_losses(algorithm):
+        return FLAGS.against
+    return list({robustness.without_lie(text): text for text in reversed(FLAGS.against)}.values())[::-1]
 
 
 def with_share(written: str, share: str) -> str:

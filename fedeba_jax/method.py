@@ -27,6 +27,7 @@ class Declaration(NamedTuple):
     Attributes:
       privacy: the modes of `fedeba_jax.privacy` that make sense for it, beside none.
       weighted_sum: whether its server step is a weighted sum of the clients' updates, which FedVARP needs.
+      hears_losses: whether clients tell the server losses, or other numbers of theirs, about which they could lie.
       logits: whether it looks at predictions and needs `LocalTraining(apply=...)`.
       one_full_step: whether clients take one step on all their data, whatever local training says.
       everyone_if: values of its hyper-parameters at which it uses every client in every round, by definition.
@@ -35,6 +36,7 @@ class Declaration(NamedTuple):
 
     privacy: tuple[str, ...] = ()
     weighted_sum: bool = True
+    hears_losses: bool = True
     logits: bool = False
     one_full_step: bool = False
     everyone_if: Mapping[str, Any] = {}
@@ -45,13 +47,16 @@ def method(
     *,
     privacy: tuple[str, ...] = (),
     weighted_sum: bool = True,
+    hears_losses: bool = True,
     logits: bool = False,
     one_full_step: bool = False,
     everyone_if: Mapping[str, Any] | None = None,
     search: Mapping[str, Range] | None = None,
 ) -> Callable[[Callable[P, Algorithm]], Callable[P, Algorithm]]:
     """Declares a factory of an algorithm, and makes it refuse what it does not go with."""
-    declaration = Declaration(privacy, weighted_sum, logits, one_full_step, everyone_if or {}, search or {})
+    declaration = Declaration(
+        privacy, weighted_sum, hears_losses, logits, one_full_step, everyone_if or {}, search or {}
+    )
 
     def decorate(factory: Callable[P, Algorithm]) -> Callable[P, Algorithm]:
         @functools.wraps(factory)

@@ -5,6 +5,7 @@ case. Figures are of honest clients, means over seeds; a run that diverged has n
 """
 
 import math
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -17,9 +18,12 @@ from experiments.reporting.loading import names_that_vary
 from experiments.reporting.selection import ON_TEST
 from experiments.reporting.series import Series, View, by_algorithm, grouped, text
 from experiments.reporting.tables import Plain, plain_markdown
+from fedeba_jax import ALGORITHMS
+from fedeba_jax.method import declared
 
 NEAR = 5.0  # points below its accuracy without an attack at which a method that stays there counts as recovered
 NO_ATTACK = "none"
+LIE = re.compile(r",?\s*\bloss\s*=\s*\w+(\([^()]*\))?")  # an argument of an attack
 HEAD = (
     "method",
     "without attack",
@@ -36,6 +40,9 @@ NOTES = (
     "are those with the best worst case",
     f"rounds to recover: the round from which on its accuracy stays within {NEAR:g} points of that without an attack",
 )
+
+
+Attack = tuple[str, float]  # its text without the share, and the share; ("none", 0.0) is no attack
 
 
 class Outcome(NamedTuple):
@@ -67,7 +74,7 @@ class Setting(NamedTuple):
 
     method: str
     parameters: str
-    outcomes: dict[tuple[str, float], Outcome]  # by attack and share; ("none", 0.0) without one
+    outcomes: dict[Attack, Outcome]
 
     def at(self, share: float) -> dict[str, Outcome]:
         """By attack, at one share of attackers."""
@@ -90,11 +97,32 @@ def settings_of(series: Sequence[Series]) -> list[Setting]:
         return _method(one, model), " ".join(f"{name}={text(one.hparams[name])}" for name in varying[one.algorithm])
 
     tested = [(one, model) for one in series for split, model in one.evals if split == "test"]
+    attacks = list(dict.fromkeys(map(_attack, series)))
     settings = []
     for (method, parameters), own in grouped(tested, lambda pair: named(*pair)).items():
         view, by_attack = View(own[0][1]), grouped((one for one, _ in own), _attack)
+        if not hears_losses(own[0][0].algorithm):
+            by_attack = _of_every_lie(by_attack, attacks)
         settings.append(Setting(method, parameters, {key: Outcome(runs, view) for key, runs in by_attack.items()}))
     return settings
+
+
+def hears_losses(algorithm: str) -> bool:
+    """Whether a lie about losses can change what the method does."""
+    return algorithm not in ALGORITHMS or declared(ALGORITHMS[algorithm]).hears_losses
+
+
+def without_lie(attack: str) -> str:
+    """The text of an attack without what it says of losses: scaling(1) of scaling(1, loss=inflate(add=2))."""
+    left = LIE.sub("", attack)
+    return left.replace("(,", "(").replace("( ", "(").replace("()", "")
+
+
+def _of_every_lie(by_attack: dict[Attack, list[Series]], attacks: Sequence[Attack]) -> dict[Attack, list[Series]]:
+    """What there is under each attack; the same under all attacks that differ in a lie that is not heard."""
+    known = {(without_lie(attack), share): runs for (attack, share), runs in by_attack.items()}
+    every = {(attack, share): known.get((without_lie(attack), share)) for attack, share in attacks}
+    return {key: by_attack.get(key, runs) for key, runs in every.items() if runs is not None}
 
 
 def tuned(settings: Sequence[Setting], share: float) -> list[Setting]:
@@ -176,8 +204,7 @@ def _method(one: Series, model: str) -> str:
     return one.algorithm + rule + ("" if model == "global" else f" ({model})")
 
 
-def _attack(one: Series) -> tuple[str, float]:
-    """The attack without its share, and the share."""
+def _attack(one: Series) -> Attack:
     name, _, inside = one.settings["attack"].partition("(")
     if not inside:
         return name, 0.0

@@ -17,7 +17,7 @@ from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Client, Info, InitParams, Key, Params, Private, Sizes, State
 
 
-@method(search={"lam": Range(0.01, 2.0)})
+@method(hears_losses=False, search={"lam": Range(0.01, 2.0)})
 def ditto(
     local: LocalTraining, server: Server, *, lam: NonNegative = 0.5, weighting: Weighting = "examples"
 ) -> Algorithm:

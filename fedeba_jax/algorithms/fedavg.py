@@ -11,7 +11,7 @@ from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Info
 
 
-@method(privacy=("example", "client"))
+@method(privacy=("example", "client"), hears_losses=False)
 def fedavg(local: LocalTraining, server: Server, *, weighting: Weighting = "examples") -> Algorithm:
     """x_{t+1} = x_t + sum_i p_i Delta_i with p_i = N_i / sum_j N_j.
 
@@ -30,7 +30,7 @@ def fedavg(local: LocalTraining, server: Server, *, weighting: Weighting = "exam
     return one_model(server, update)
 
 
-@method(privacy=("example", "client"), one_full_step=True)
+@method(privacy=("example", "client"), hears_losses=False, one_full_step=True)
 def fedsgd(local: LocalTraining, server: Server, *, weighting: Weighting = "examples") -> Algorithm:
     """FedAvg with one step on the whole local set: x_{t+1} = x_t - eta_L sum_i p_i grad F_i(x_t).
 

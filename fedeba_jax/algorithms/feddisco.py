@@ -26,7 +26,7 @@ from fedeba_jax.weights import by_examples, normalised
 Metric = Literal["l2", "kl"]
 
 
-@method(logits=True, search={"a": Range(0.01, 1.0), "b": Range(0.01, 1.0)})
+@method(hears_losses=False, logits=True, search={"a": Range(0.01, 1.0), "b": Range(0.01, 1.0)})
 def feddisco(
     local: LocalTraining, server: Server, *, a: NonNegative = 0.1, b: NonNegative = 0.1, metric: Metric = "l2"
 ) -> Algorithm:

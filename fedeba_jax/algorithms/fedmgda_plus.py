@@ -21,7 +21,7 @@ from fedeba_jax.types import Algorithm, Info, Scalar
 TINY = 1e-12  # an update shorter than this has no direction
 
 
-@method(search={"eps": Range(0.01, 1.0), "eta": Range(0.1, 2.0)})
+@method(hears_losses=False, search={"eps": Range(0.01, 1.0), "eta": Range(0.1, 2.0)})
 def fedmgda_plus(
     local: LocalTraining, server: Server, *, eps: Fraction = 0.03, eta: Positive = 1.0, prior: Prior = "examples"
 ) -> Algorithm:

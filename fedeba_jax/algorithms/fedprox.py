@@ -10,7 +10,7 @@ from fedeba_jax.server import Server
 from fedeba_jax.types import Algorithm
 
 
-@method(privacy=("example", "client"), search={"mu": Range(0.001, 10.0)})
+@method(privacy=("example", "client"), hears_losses=False, search={"mu": Range(0.001, 10.0)})
 def fedprox(
     local: LocalTraining, server: Server, *, mu: NonNegative = 0.1, weighting: Weighting = "examples"
 ) -> Algorithm:

@@ -30,7 +30,7 @@ class Memory(NamedTuple):
     forgotten: jax.Array  # [M] int32: how many of those x_t got wrong when they were counted last
 
 
-@method(logits=True, search={"alpha": Range(0.0, 1.0, log=False)})
+@method(hears_losses=False, logits=True, search={"alpha": Range(0.0, 1.0, log=False)})
 def fedwavg(
     local: LocalTraining, server: Server, *, alpha: Fraction = 0.3, forget_every: Count = 1, prior: Prior = "none"
 ) -> Algorithm:

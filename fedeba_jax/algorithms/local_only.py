@@ -15,7 +15,7 @@ from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Client, Info, InitParams, Key, Params, Private, Sizes, State
 
 
-@method(weighted_sum=False)
+@method(weighted_sum=False, hears_losses=False)
 def local_only(local: LocalTraining, server: Server) -> Algorithm:
     """v_i <- v_i + Delta_i(v_i) whenever client i is sampled, from v_i = x_0 on.
 

@@ -36,7 +36,7 @@ class LpProjState(NamedTuple):
     projection: Params  # P, [dim, ...]; all know it from the seed
 
 
-@method(weighted_sum=False, search={"lam": Range(0.1, 50.0)})
+@method(weighted_sum=False, hears_losses=False, search={"lam": Range(0.1, 50.0)})
 def lp_proj(
     local: LocalTraining,
     server: Server,

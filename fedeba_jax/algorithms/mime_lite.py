@@ -16,7 +16,7 @@ from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Client, Info, Params, Sizes
 
 
-@method(search={"beta": Range(0.0, 0.99, log=False)})
+@method(hears_losses=False, search={"beta": Range(0.0, 0.99, log=False)})
 def mime_lite(
     local: LocalTraining, server: Server, *, beta: Fraction = 0.9, weighting: Weighting = "examples"
 ) -> Algorithm:

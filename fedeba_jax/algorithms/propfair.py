@@ -18,7 +18,7 @@ from fedeba_jax.server import Server
 from fedeba_jax.types import Algorithm, Params, Scalar
 
 
-@method(search={"M": Range(0.2, 5.0)})
+@method(hears_losses=False, search={"M": Range(0.2, 5.0)})
 def propfair(
     local: LocalTraining,
     server: Server,

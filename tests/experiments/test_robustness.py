@@ -40,6 +40,36 @@ def test_every_method_meets_every_attack_and_none():
     assert len({run.parts[1] for run in asked}) == 4, "shares, taus and seeds share a program"
 
 
+def test_a_lie_that_nobody_hears_is_not_run():
+    given = {"method": ["fedavg", "term"], "against": ["mimic(loss=zero)", "inf", "mimic", "inf(loss=max_plus(2))"]}
+    with flagsaver.flagsaver(**given, shares=["0.2"], taus=["1"], task="fashion_mnist_mini_mlp", seeds=["0"]):
+        asked = robustness.runs()
+    attacks = {name: [str(run.task.attack) for run in asked if run.algorithm == name] for name in given["method"]}
+    assert attacks["fedavg"] == ["none", "mimic(0.2, loss=zero)", "inf(0.2)"]
+    assert len(attacks["term"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("attack", "left"),
+    [
+        ("mimic(loss=zero)", "mimic"),
+        ("mimic(loss=zero, drawn=true)", "mimic(drawn=true)"),
+        ("scaling(0.2, 1, loss=inflate(add=3, factor=2), drawn=true)", "scaling(0.2, 1, drawn=true)"),
+        ("mimic", "mimic"),
+    ],
+)
+def test_a_lie_is_taken_out_of_an_attack(attack, left):
+    assert reporting.without_lie(attack) == left
+
+
+def test_it_has_the_figures_of_the_attack_without_it(tmp_path):
+    runs = [run(name, attack, 70.0) for name in ("fedavg", "term") for attack in ("none", "mimic(0.2, loss=zero)")]
+    runs += [run("term", "mimic(0.2)", 60.0), run("term", "inf(0.2)", 50.0)]
+    fedavg, term = reporting.settings_of(load([write_folder(tmp_path / "runs", runs)]))
+    assert {attack: one.accuracy for attack, one in fedavg.at(0.2).items()} == {"mimic": 70.0, "mimic(loss=zero)": 70.0}
+    assert [*term.at(0.2)] == ["mimic(loss=zero)", "mimic", "inf"], "it hears lies: what was not run is not there"
+
+
 def run(algorithm, attack, *means, tau=1.0, diverged=None):
     settings = {"attack": attack, "aggregator": "weighted_sum"}
     attacked = None if attack == "none" else {"minority_accuracy": 30.0, "attacker_weight": 0.5, "attackers": [3]}

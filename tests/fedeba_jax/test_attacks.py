@@ -13,6 +13,7 @@ from fedeba_jax import aggregation, attacks, lies
 from fedeba_jax.attacks import ATTACKS, Attackers
 from fedeba_jax.cohort import Judged
 from fedeba_jax.local import LocalUpdate
+from fedeba_jax.method import declared
 from fedeba_jax.types import Private, Sizes
 from tests.support import byzfl_vectors
 from tests.support.exchanges import X, cohort, scaled
@@ -137,6 +138,23 @@ def test_what_attackers_say_of_their_losses(x64, lie, said):
     np.testing.assert_array_equal(found[HONEST], LOSSES[HONEST])
     several = forged(made("mimic", loss=lie), np.stack([LOSSES, LOSSES], axis=1))  # losses of two models
     np.testing.assert_array_equal(several, np.stack([found, found], axis=1))
+
+
+@pytest.mark.parametrize("name", fedeba_jax.ALGORITHMS)
+def test_a_method_declares_whether_it_hears_losses(name):
+    heard = []
+    lie = lies.Lie("overheard", lambda losses, attackers: heard.append(losses.shape) or losses)
+    problem, key = tiny(5), jax.random.key(0)
+    algorithm = problem.algorithm(name)
+
+    def one_round():
+        return fedeba_jax.run_round(
+            algorithm, problem.federation, problem.start(algorithm, key), key, jnp.asarray(0),
+            sizes=problem.sizes, client_map=jax.vmap, attack=attacks.mimic(0.4, loss=lie),
+        )  # fmt: skip
+
+    jax.eval_shape(one_round)
+    assert bool(heard) == declared(fedeba_jax.ALGORITHMS[name]).hears_losses
 
 
 def test_parts_of_a_reply_are_told_apart_by_their_structure(x64):

@@ -42,10 +42,15 @@ def with_mode(factory, mode, **hparams):
 
 
 def test_a_method_declares_what_it_goes_with():
-    declaration = {"privacy": ("client",), "weighted_sum": False, "logits": True, "everyone_if": {"variant": "S"}}
-    declaration["search"] = {"tau": Range(0.1, 1.0)}
+    declaration = {
+        "privacy": ("client",),
+        "weighted_sum": False,
+        "hears_losses": False,
+        "everyone_if": {"variant": "S"},
+    }
+    declaration |= {"logits": True, "search": {"tau": Range(0.1, 1.0)}}
     assert declared(toy(**declaration)) == Declaration(**declaration)
-    bare = Declaration(privacy=(), weighted_sum=True, logits=False, everyone_if={}, search={})
+    bare = Declaration(privacy=(), weighted_sum=True, hears_losses=True, logits=False, everyone_if={}, search={})
     assert declared(toy()) == Declaration() == bare
 
 
@@ -64,15 +69,15 @@ def test_every_method_is_declared_and_its_declaration_speaks_of_what_it_has(name
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("fedavg", Declaration(privacy=("example", "client"))),
+        ("fedavg", Declaration(privacy=("example", "client"), hears_losses=False)),
         ("fedeba", Declaration(privacy=("client",), search={"tau": Range(0.05, 20.0)})),
         (
             "fedeba_plus",
             Declaration(("paper",), search={"tau": Range(0.05, 20.0), "alpha": Range(0.0, 0.95, log=False)}),
         ),
         ("qffl", Declaration(search={"q": Range(0.001, 15.0)})),
-        ("lp_proj", Declaration(weighted_sum=False, search={"lam": Range(0.1, 50.0)})),
-        ("fedwavg", Declaration(logits=True, search={"alpha": Range(0.0, 1.0, log=False)})),
+        ("lp_proj", Declaration(weighted_sum=False, hears_losses=False, search={"lam": Range(0.1, 50.0)})),
+        ("fedwavg", Declaration(hears_losses=False, logits=True, search={"alpha": Range(0.0, 1.0, log=False)})),
         ("afl", Declaration(everyone_if={"participation": "all"}, search={"gamma": Range(0.01, 1.0)})),
     ],
 )
