@@ -1,7 +1,7 @@
 """The one look of all pictures: colours that colour-blind people tell apart, and lines that differ without colour.
 
 The colours are those of Okabe and Ito (2008), without their yellow, which is too light for lines. Lines of neighbouring
-numbers differ in dashes and markers too, so that they are told apart in grey.
+numbers differ in dashes and markers too, so that they are told apart in grey. No two of 64 share colour and marker.
 """
 
 import contextlib
@@ -51,7 +51,8 @@ def color(n: int) -> str:
 
 
 def marker(n: int) -> str:
-    return MARKERS[n % len(MARKERS)]
+    """Of the n-th thing; each time the colours begin anew, markers are moved on by one."""
+    return MARKERS[(n + n // len(PALETTE)) % len(MARKERS)]
 
 
 def line(n: int, points: int) -> dict[str, Any]:

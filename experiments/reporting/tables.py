@@ -45,6 +45,7 @@ class Row(NamedTuple):
     model: str
     label: str
     cells: dict[str, Cell]
+    is_rival: bool = True  # whether it may be best: not if it diverged, nor a model for each client beside one for all
     baseline: str = ""  # the label of the row that it is compared with; "": none
     on_front: bool = False
 
@@ -90,8 +91,7 @@ def build(
     where there is one. A column without any number is left out.
     """
     rows = blank_rows(settings, model)
-    usable = rivals(settings)
-    part = [row.setting in usable for row in rows]
+    part = [row.is_rival for row in rows]
     others = _baselines(rows, baseline(settings, against))
     columns = []
     for key in keys:
@@ -101,7 +101,7 @@ def build(
         for row, cell in zip(rows, cells(values, part, others, higher=COLUMNS[key].higher_is_better), strict=True):
             row.cells[key] = cell
         columns.append(column(key, max((row.cells[key].mean for row in rows), default=0.0)))
-    has_front = set(FRONT) <= set(keys) and len(usable) > 1
+    has_front = set(FRONT) <= set(keys) and sum(part) > 1
     front = _front(rows, part) if has_front else []
     told = ["" if other is None else rows[other].label for other in others]
     rows = [row._replace(baseline=told[i], on_front=i in front) for i, row in enumerate(rows)]
@@ -110,13 +110,14 @@ def build(
 
 def blank_rows(settings: Sequence[Setting], model: str | None) -> list[Row]:
     """Settings with the model, or with None, global and personal ones, whichever there are; no numbers yet."""
-    rows = []
+    rows, usable = [], rivals(settings)
     for setting in settings:
         for name in [model] if model else sorted(setting.runs[0].models & {"global", "personal"}):
             whose = " (personal)" if model is None and name == "personal" else ""
             status = f" ({setting.status})" if setting.status else ""
-            rows.append(Row(setting, name, setting.label + whose + status, {}))
-    return rows
+            rows.append(Row(setting, name, setting.label + whose + status, {}, setting in usable))
+    for_all = [row.is_rival and row.model != "personal" for row in rows]
+    return [row._replace(is_rival=one) for row, one in zip(rows, for_all, strict=True)] if any(for_all) else rows
 
 
 def comparison(table: Table, keys: Sequence[str] = COMPARED) -> Table | None:
@@ -282,7 +283,7 @@ def _notes(rows: Sequence[Row], columns: Sequence[Column], model: str | None, la
     told = {
         f"{whose}test data; ± is the population std over seeds of {what}": True,
         stand_ins: any("prediction" in setting.parameters for setting in settings),
-        NO_RIVAL: len({"prediction" in setting.parameters for setting in settings}) > 1,
+        NO_RIVAL: len({"prediction" in row.setting.parameters or row.model == "personal" for row in rows}) > 1,
         PERSONAL: model is None and any(row.model == "personal" for row in rows),
         LEGEND: any(cell.mark for cell in known),
         ON_FRONT: has_front,

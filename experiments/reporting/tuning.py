@@ -10,7 +10,7 @@ import numpy as np
 from experiments.reporting.columns import COLUMNS
 from experiments.reporting.series import Series, View
 from experiments.reporting.statistics import NOT_COMPARABLE, Comparison, interval, judged, paired, pareto_front
-from experiments.reporting.style import PALETTE, color, figure, line, marker
+from experiments.reporting.style import color, figure, line, marker
 from experiments.reporting.tables import Plain
 
 CLOSE = 0.5  # points of accuracy within which the variance decides
@@ -199,7 +199,7 @@ def plane(methods: Sequence[Method], title: str, out: Path) -> None:
     high = max(4.5, 0.2 * len(methods) + 1.2)
     with figure(out, (title, about), 13.5, high, panes=(1, 2)) as (tried, final):
         for n, one in enumerate(methods):
-            look = {"color": color(n), "marker": marker(n + n // len(PALETTE))}
+            look = {"color": color(n), "marker": marker(n)}
             last = [results[-1] for results in one.trials if results and math.isfinite(results[-1].accuracy)]
             if last:
                 sizes = [45 * trial.rounds / max(other.rounds for other in last) for trial in last]

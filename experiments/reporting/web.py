@@ -141,7 +141,7 @@ def _point(row: tables.Row, columns: Sequence[Column]) -> dict[str, Any]:
     compared = [(c, known[c.key].against) for c in columns if c.key in COMPARED]
     told = [f"Δ {c.title} to {row.baseline}: {other.verdict}" for c, other in compared if other]
     values = {key: [_number(cell.mean), _number(cell.std)] for key, cell in known.items() if math.isfinite(cell.mean)}
-    return _name(row) | {"seeds": len(row.setting.runs), "values": values, "told": told}
+    return _name(row) | {"seeds": len(row.setting.runs), "values": values, "told": told, "rival": row.is_rival}
 
 
 def _name(row: tables.Row) -> dict[str, Any]:

@@ -14,6 +14,9 @@ const MARKERS = [
   (r) => `M${-1.2 * r},${-0.5 * r}h${2.4 * r}v${r}h${-2.4 * r}Z`,
 ];
 
+// The look of the n-th thing: each time the colours begin anew, markers and dashes are moved on by one.
+const color = (n) => `s${n % 8}`, marker = (n) => MARKERS[(n + Math.floor(n / 8)) % 8], dash = (n) => DASHES[(n + Math.floor(n / 8)) % 4];
+
 function ticks(low, high, most) {
   const rough = (high - low || 1) / most;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -58,13 +61,13 @@ function nothing(place, why) {
 }
 
 function legend(entries) {
-  return node("ul", { class: "legend" }, ...entries.map(([n, text, line]) => node("li", { class: `s${n % 8}` },
+  return node("ul", { class: "legend" }, ...entries.map(([n, text, line]) => node("li", { class: color(n) },
     shape("svg", { viewBox: "0 0 34 12", "aria-hidden": "true" },
-      ...(line ? [shape("path", { class: "series", d: "M0,6H34", "stroke-dasharray": DASHES[n % 4] })] : []),
-      shape("path", { class: "spot", d: MARKERS[n % 8](4), transform: "translate(17 6)" })), text)));
+      ...(line ? [shape("path", { class: "series", d: "M0,6H34", "stroke-dasharray": dash(n) })] : []),
+      shape("path", { class: "spot", d: marker(n)(4), transform: "translate(17 6)" })), text)));
 }
 
-// Settings by two columns, with the front of those that no other beats in one without losing in the other.
+// Settings by two columns, with the front of those rivals that no other beats in one without losing in the other.
 function plane(place, points, algorithms, across, up) {
   const known = points.filter((p) => p.values[across.key] && p.values[up.key]);
   if (!known.length) return nothing(place, "no setting to show");
@@ -77,8 +80,9 @@ function plane(place, points, algorithms, across, up) {
   const rank = (p, column) => (column.higher ? -1 : 1) * p.values[column.key][0];
   const beats = (p, q) => rank(p, across) <= rank(q, across) && rank(p, up) <= rank(q, up) &&
     (rank(p, across) < rank(q, across) || rank(p, up) < rank(q, up));
-  const front = known.filter((q) => !known.some((p) => beats(p, q))).sort((p, q) => rank(p, across) - rank(q, across));
-  chart.svg.append(shape("path", { class: "edge", d: "M" + front.map((p) => at(p).join(",")).join("L") }));
+  const rivals = known.filter((p) => p.rival);
+  const front = rivals.filter((q) => !rivals.some((p) => beats(p, q))).sort((p, q) => rank(p, across) - rank(q, across));
+  if (front.length) chart.svg.append(shape("path", { class: "edge", d: "M" + front.map((p) => at(p).join(",")).join("L") }));
   for (const p of known) {
     const n = algorithms.indexOf(p.algorithm), [x, y] = at(p);
     const text = [p.label, ...[across, up].map((column) => `${column.title}: ${number(scaled(p, column, 0), column.digits)}` +
@@ -89,8 +93,8 @@ function plane(place, points, algorithms, across, up) {
       return shape("line", { class: "bar", ...ends, [other + 1]: axis === "x" ? y : x, [other + 2]: axis === "x" ? y : x });
     });
     const ring = front.includes(p) ? [shape("circle", { class: "ring", cx: x, cy: y, r: 10 })] : [];
-    const spot = shape("path", { class: "spot", d: MARKERS[n % 8](5.5), transform: `translate(${x} ${y})` });
-    chart.svg.append(tip.on(shape("g", { class: `point s${n % 8}`, "data-label": p.label }, ...bars, ...ring, spot), text));
+    const spot = shape("path", { class: "spot", d: marker(n)(5.5), transform: `translate(${x} ${y})` });
+    chart.svg.append(tip.on(shape("g", { class: `point ${color(n)}`, "data-label": p.label }, ...bars, ...ring, spot), text));
   }
   const shown = algorithms.filter((a) => known.some((p) => p.algorithm === a));
   place.append(legend(shown.map((a) => [algorithms.indexOf(a), a, false])));
@@ -104,11 +108,11 @@ function lines(place, series, x, y, digits) {
     { title: y.title, range: y.range || extent(every.flatMap((p) => [p[1], p[2] ?? p[1], p[3] ?? p[1]])) });
   const path = (points, i) => points.map((p) => `${chart.sx(p[0])},${chart.sy(p[i])}`);
   for (const s of series) {
-    const step = Math.max(1, Math.ceil(s.points.length / 8)), made = shape("g", { class: `s${s.n % 8}`, "data-label": s.label });
+    const step = Math.max(1, Math.ceil(s.points.length / 8)), made = shape("g", { class: color(s.n), "data-label": s.label });
     if (s.points[0].length > 2) made.append(shape("path", { class: "band", d: "M" + [...path(s.points, 2), ...path(s.points, 3).reverse()].join("L") + "Z" }));
-    made.append(shape("path", { class: "series", d: "M" + path(s.points, 1).join("L"), "stroke-dasharray": DASHES[s.n % 4] }));
+    made.append(shape("path", { class: "series", d: "M" + path(s.points, 1).join("L"), "stroke-dasharray": dash(s.n) }));
     s.points.filter((_, i) => i % step === s.n % step).forEach((p) =>
-      made.append(shape("path", { class: "spot", d: MARKERS[s.n % 8](4), transform: `translate(${chart.sx(p[0])} ${chart.sy(p[1])})` })));
+      made.append(shape("path", { class: "spot", d: marker(s.n)(4), transform: `translate(${chart.sx(p[0])} ${chart.sy(p[1])})` })));
     chart.svg.append(made);
   }
   const guide = shape("line", { class: "guide", y1: chart.top, y2: chart.bottom, visibility: "hidden" });
@@ -133,11 +137,11 @@ function shares(place, series) {
   for (const s of series) {
     const path = (values) => values.map((v, i) => `${chart.sx(v)},${chart.sy(i / (values.length - 1))}`);
     const step = Math.max(1, Math.ceil(s.accuracy.length / 8));
-    const made = shape("g", { class: `s${s.n % 8}`, "data-label": s.label },
+    const made = shape("g", { class: color(s.n), "data-label": s.label },
       shape("path", { class: "band", d: "M" + [...path(s.low), ...path(s.high).reverse()].join("L") + "Z" }),
-      shape("path", { class: "series", d: "M" + path(s.accuracy).join("L"), "stroke-dasharray": DASHES[s.n % 4] }));
+      shape("path", { class: "series", d: "M" + path(s.accuracy).join("L"), "stroke-dasharray": dash(s.n) }));
     path(s.accuracy).filter((_, i) => i % step === s.n % step).forEach((at) =>
-      made.append(shape("path", { class: "spot", d: MARKERS[s.n % 8](4), transform: `translate(${at})` })));
+      made.append(shape("path", { class: "spot", d: marker(s.n)(4), transform: `translate(${at})` })));
     const told = (share) => number(s.accuracy[Math.round(share * (s.accuracy.length - 1))], 1);
     chart.svg.append(tip.on(made, `${s.label}\nworst ${told(0)} %, quartiles ${told(0.25)}, ${told(0.5)}, ${told(0.75)} %, best ${told(1)} %`));
   }

@@ -54,6 +54,8 @@ def test_lines_are_told_apart_without_colour():
     assert all(one != other for one, other in itertools.pairwise(style.line(n, 10)["ls"] for n in range(8)))
     every = [(look["ls"], look["color"]) for look in (style.line(n, 10) for n in range(24))]
     assert len(set(every)) == len(every)
+    spots = [(style.color(n), style.marker(n)) for n in range(64)]
+    assert len(set(spots)) == len(spots)
 
 
 def test_the_same_picture_is_the_same_bytes(methods, tmp_path):

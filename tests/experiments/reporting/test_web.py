@@ -179,6 +179,17 @@ def test_a_large_sweep_shows_its_best_rows_at_some_of_its_rounds(tmp_path, monke
     assert (rounds[0], rounds[-1], len(rounds)) == (2, 18, 6)
 
 
+def test_a_model_for_each_client_is_no_rival_on_the_plane(tmp_path):
+    runs = [Run("local_only", {("test", "personal"): [(90, 1)]}), Run("fedavg", {"test": [(60, 60)]})]
+    runs += [Run("ditto", {"test": [(50, 70)], ("test", "personal"): [(80, 2)]})]
+    folder = write_folder(tmp_path / "f", runs)
+    for model, expected in (("global", {"fedavg", "ditto"}), (None, {"fedavg", "ditto"})):
+        table = tables.build(group(load([folder]), model=model), "three", model=model)
+        data = json.loads(block(web.write(tmp_path / "report.html", "three", [table], VIEW)))
+        assert {point["label"] for point in data["points"] if point["rival"]} == expected
+        assert len(data["points"]) == (4 if model is None else 3)
+
+
 @pytest.mark.slow
 def test_a_large_sweep_stays_a_small_file(tmp_path):
     assert many(tmp_path, web.MOST_ROWS + 10, web.MOST_POINTS + 10).stat().st_size < 400_000
