@@ -9,6 +9,7 @@ OUT/NAME. Stopped, it is resumed by the same command; experiments.archive packs 
 
     --list                  what is done, what is missing and what it costs; with --table or --figure, row by row
     --dry_run               the same for what the other flags ask for, and stop
+    --norun                 what is there already, with all its seeds
     --rows=fedavg,...       rows as --list names them, or all of an algorithm
     --panel=TASK,...        of a table that has several tasks
     --task, --lr, ...       another task, or a setting of it, for every row: the paper's numbers are then left out
@@ -20,6 +21,7 @@ OUT/NAME. Stopped, it is resumed by the same command; experiments.archive packs 
 import random
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from absl import flags
@@ -41,6 +43,7 @@ flags.DEFINE_string("table", None, "A table of the paper; --list names them.")
 flags.DEFINE_string("figure", None, "A figure of the paper; --list names them.")
 flags.DEFINE_list("rows", [], "Rows: names of algorithms, or rows as --list shows them; default all.")
 flags.DEFINE_list("panel", [], "Tasks of the table or figure; default all whose data is there.")
+flags.DEFINE_bool("run", True, "Run what is missing; --norun shows what is there, with all its seeds.")
 flags.DEFINE_string("results", str(evidence.RESULTS_DIR), "Folder of committed results; empty for none.")
 flags.DEFINE_enum("reading", "last5", list(READINGS), "Evaluations of a run in tables: last5, last, or the best one.")
 flags.DEFINE_string("check", None, "Run this committed run again and compare: its name, or random.")
@@ -139,16 +142,17 @@ def papers_setting() -> bool:
     return not FLAGS.task and not set(common_flags.changes()) - {"rounds", "eval_every"}
 
 
-def show(preset: Preset, asked: Sequence[Row], found: evidence.Evidence, out: Path) -> None:
-    """Tables and pictures, in the terminal and as files."""
+def show(
+    preset: Preset, asked: Sequence[Row], shown_runs: comparison.RunsOf, found: evidence.Evidence, out: Path
+) -> None:
+    """Tables and pictures of these runs of the rows, in the terminal and as files."""
     out.mkdir(parents=True, exist_ok=True)
     tasks = list(dict.fromkeys(row.task for row in asked))
     own = {task: [row for row in asked if row.task == task] for task in tasks}
     parts, lines, same = [], [], papers_setting()
     for task in tasks if preset.kind == "table" else ():
-        made = comparison.sheet(
-            preset, task, own[task], lambda row: runs_of(preset, row), found, same=same, view=READINGS[FLAGS.reading]
-        )
+        view = READINGS[FLAGS.reading]
+        made = comparison.sheet(preset, task, own[task], shown_runs, found, same=same, view=view)
         comparison.show(made)
         parts.append(comparison.to_markdown(made))
         lines.append(comparison.to_csv(made))
@@ -160,10 +164,12 @@ def show(preset: Preset, asked: Sequence[Row], found: evidence.Evidence, out: Pa
         )
         print(f"table: {out / 'table.md'}, {out / 'table.csv'}")
     if FLAGS.plot:
-        picture(preset, own, found, out)
+        picture(preset, own, shown_runs, found, out)
 
 
-def picture(preset: Preset, own: dict[str, list[Row]], found: evidence.Evidence, out: Path) -> None:
+def picture(
+    preset: Preset, own: dict[str, list[Row]], shown_runs: comparison.RunsOf, found: evidence.Evidence, out: Path
+) -> None:
     """The figure, or of a table its plane of accuracy and variance."""
     panels = preset.panels or tuple(
         Panel("plane", task, tuple(rows), ("mean", "variance")) for task, rows in own.items()
@@ -172,7 +178,7 @@ def picture(preset: Preset, own: dict[str, list[Row]], found: evidence.Evidence,
     for panel in panels:
         chosen = [row for row in panel.rows if row in own.get(panel.task, ())]
         possible = [row for row in chosen if not row.impossible]
-        settings = [(row.label, evidence.setting(runs_of(preset, row), row.given, found)) for row in possible]
+        settings = [(row.label, evidence.setting(shown_runs(row), row.given, found)) for row in possible]
         drawn.append([(label, setting) for label, setting in settings if setting and not setting.diverged])
     try:
         print(f"picture: {', '.join(map(str, drawing.draw(preset._replace(panels=panels), drawn, out)))}")
@@ -229,7 +235,16 @@ def main() -> None:
     session.set_up()
     preset = chosen()
     asked = rows(preset)
-    missing, told = plan(preset, asked, evidence.gather([*known, *evidence.folders_in(out)]))
+    found = evidence.gather([*known, *evidence.folders_in(out)])
+    if not FLAGS.run:
+        every = not FLAGS["seeds"].present
+        show(
+            preset, asked,
+            lambda row: comparison.there(row, found, common_flags.changes()) if every else runs_of(preset, row),
+            found, out / preset.name,
+        )  # fmt: skip
+        return
+    missing, told = plan(preset, asked, found)
     print("\n".join(told))
     if FLAGS.dry_run:
         for name, some in missing.items():
@@ -237,7 +252,8 @@ def main() -> None:
         return
     for name, some in missing.items():
         session.run(some, out / name, Progress("test"))
-    show(preset, asked, evidence.gather([*known, *evidence.folders_in(out)]), out / preset.name)
+    found = evidence.gather([*known, *evidence.folders_in(out)])
+    show(preset, asked, partial(runs_of, preset), found, out / preset.name)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 The interval is that of the mean over seeds (`statistics.interval`, from 6 seeds on). The paper's number is `inside` if
 the interval holds it; where ours has another number of rounds, it stands there with its rounds, and is not compared.
-The verdict compares a row with FedAvg, seed by seed, corrected over the rows of a table.
+The verdict compares a row with FedAvg, seed by seed. It is corrected over all rows on the task that were run, of
+whichever table and shown or not, so that the same difference has the same verdict everywhere.
 """
 
 import csv
@@ -17,7 +18,7 @@ from rich.console import Console
 from experiments.command.runs import Run
 from experiments.paper import evidence
 from experiments.paper.evidence import Evidence
-from experiments.paper.presets import Preset
+from experiments.paper.presets import Preset, rows_on
 from experiments.paper.printed import Value
 from experiments.paper.rows import MEASURES, Row
 from experiments.reporting import tables
@@ -28,6 +29,7 @@ from experiments.reporting.statistics import Comparison, interval, judged, paire
 BASELINE = "fedavg"
 SHOWN = ("mean", "variance", "worst5", "best5")  # where the paper prints nothing
 VIEW = View()
+READ = "the most accurate evaluation of each run, chosen on test data"
 
 RunsOf = Callable[[Row], Sequence[Run]]
 
@@ -100,17 +102,39 @@ def sheet(
       same: whether the setting is the paper's, but for the rounds: if not, the paper's numbers are left out.
       view: which evaluations the figure of a seed is made of.
     """
-    entries = []
-    for row in rows:
-        runs = [] if row.impossible else runs_of(row)
-        setting = evidence.setting(runs, row.given, found) if runs else None
-        entries.append(Entry(row, setting, len(runs), {}, _other_rounds(row, runs)))
-    keys = measures_of(preset, rows)
+    entries = [_entry(row, runs_of, found) for row in rows]
+    keys, others = measures_of(preset, rows), _others(task, entries, runs_of, found)
     for key in keys:
-        _fill(entries, key, same=same, view=view)
+        _fill([*entries, *others], key, same=same, view=view)
+    settings = [entry.setting for entry in entries if entry.setting]
     notes = [f"erratum: {text}" for text in preset.errata] if same else []
-    read = ", the most accurate evaluation of each run, chosen on test data" * view.best
-    return Sheet(f"{preset.name}: {task}{read}", task, [COLUMNS[key] for key in keys], entries, notes)
+    notes += [f"ours: {READ if view.best else tables.averaged(settings, view)}"] if settings else []
+    return Sheet(f"{preset.name}: {task}", task, [COLUMNS[key] for key in keys], entries, notes)
+
+
+def _entry(row: Row, runs_of: RunsOf, found: Evidence) -> Entry:
+    runs = [] if row.impossible else runs_of(row)
+    setting = evidence.setting(runs, row.given, found) if runs else None
+    return Entry(row, setting, len(runs), {}, _other_rounds(row, runs))
+
+
+def _others(task: str, entries: Sequence[Entry], runs_of: RunsOf, found: Evidence) -> list[Entry]:
+    """The rows on the task that were run and are not among these, each once whatever tables call it."""
+    known = {_which(entry) for entry in entries}
+    made = {_which(entry): entry for row in rows_on(task) if (entry := _entry(row, runs_of, found)).setting}
+    return [entry for runs, entry in made.items() if runs not in known]
+
+
+def _which(entry: Entry) -> frozenset[int]:
+    """The runs of an entry: two rows that have the same ones are one setting."""
+    return frozenset(map(id, entry.setting.runs)) if entry.setting else frozenset()
+
+
+def there(row: Row, found: Evidence, changes: dict[str, Any] | None = None) -> list[Run]:
+    """The runs of a row, with these changes of its task and all seeds that there are; of none, its first."""
+    seeds = sorted({one.seed for one in found.values() if one.algorithm == row.algorithm}) or [0]
+    runs = row.runs(seeds, changes)
+    return [run for run in runs if evidence.key(run) in found] or runs[:1]
 
 
 def _other_rounds(row: Row, runs: Sequence[Run]) -> int:
@@ -162,8 +186,10 @@ def _fill(entries: Sequence[Entry], key: str, *, same: bool, view: View) -> None
 
 def _known(setting: Setting, key: str, view: View) -> dict[int, float]:
     """Seed -> the measure; without seeds of which nothing tells what clients reach alone, if it is about that."""
-    values = setting.values(key, view)
-    return values if key not in ALONE else {seed: value for seed, value in values.items() if not math.isnan(value)}
+    values, diverged = setting.values(key, view), {run.seed for run in setting.runs if run.diverged}
+    if key not in ALONE:
+        return values
+    return {seed: value for seed, value in values.items() if seed in diverged or not math.isnan(value)}
 
 
 def scaled(found: Comparison, column: Column) -> Comparison:
@@ -179,7 +205,7 @@ def _printed(row: Row, key: str) -> Value | None:
 
 
 def texts(cell: Cell, digits: int) -> list[str]:
-    """A cell in at most three lines: ours, the paper's, the verdict."""
+    """A cell in short lines: ours, the paper's, the difference to FedAvg, the verdict."""
     if math.isnan(cell.mean):
         return ["diverged"]
     spread = "" if cell.seeds == 1 else f" ± {cell.std:.{digits}f}"
@@ -191,17 +217,27 @@ def texts(cell: Cell, digits: int) -> list[str]:
         beside = f" after {cell.paper_rounds} rounds" if cell.difference is None else f": {cell.difference:+.{digits}f}"
         lines.append(f"paper {cell.printed.mean:g}{std}{beside}{where}")
     if cell.against:
-        named = "FedAvg" if cell.baseline == BASELINE else cell.baseline
-        lines.append(f"{named}: {verdict_text(cell.against, digits)}")
+        change, verdict = _parts(cell.against, digits)
+        if cell.baseline == BASELINE:
+            lines += [f"FedAvg: {change}", verdict] if change else [f"FedAvg: {verdict}"]
+        else:
+            lines += filter(None, [f"{cell.baseline}:", change, verdict])
     return lines
 
 
 def verdict_text(found: Comparison, digits: int, baseline: str = BASELINE) -> str:
-    """A difference and its verdict; against what, if it is not plain FedAvg."""
-    change = "" if math.isnan(found.difference) else f"{found.difference:+.{digits}f}"
+    """A difference with its interval, adjusted p and verdict; against what, if it is not plain FedAvg."""
+    change, verdict = _parts(found, digits)
     against = "" if baseline == BASELINE else f"against `{baseline}`"
-    told = " ".join(filter(None, (change, against)))
-    return ", ".join(filter(None, (told, found.verdict)))
+    return ", ".join(filter(None, (" ".join(filter(None, (change, against))), verdict)))
+
+
+def _parts(found: Comparison, digits: int) -> tuple[str, str]:
+    """The difference with its interval; adjusted p and verdict."""
+    change = "" if math.isnan(found.difference) else f"{found.difference:+.{digits}f}"
+    held = "" if found.low is None else f" [{found.low:+.{digits}f}, {found.high:+.{digits}f}]"
+    p = "" if found.adjusted is None else f"p {found.adjusted:.2g}, "
+    return f"{change}{held}", f"{p}{found.verdict}"
 
 
 def show(made: Sheet, console: Console | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from experiments.paper import printed
 from experiments.paper.rows import MEASURES, Row, translated, written
 
-SEEDS = 6  # that a preset asks for unless it says otherwise: with fewer, no row can say "better"
+SEEDS = 6  # that a preset asks for unless it says otherwise: with fewer, no verdict is possible
 
 # Rows of ours beside the paper's, by table and task.
 BESIDE: dict[str, dict[str, tuple[str, ...]]] = {
@@ -86,6 +86,14 @@ def presets() -> dict[str, Preset]:
     """All by name, tables first, in the order of the paper."""
     found = [*map(_table, printed.tables().values()), *map(_figure, printed.figures().values())]
     return {preset.name: preset for preset in found}
+
+
+@functools.cache
+def rows_on(task: str) -> tuple[Row, ...]:
+    """The rows of all tables on a task, each once."""
+    return _once(
+        [row for preset in presets().values() if preset.kind == "table" for row in preset.rows if row.task == task]
+    )
 
 
 def on_task(preset: Preset, task: str) -> Preset:

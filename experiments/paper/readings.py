@@ -10,17 +10,19 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.paper import evidence
-from experiments.paper.comparison import Sheet
+from experiments.paper.comparison import Cell, Sheet, verdict_text
 from experiments.paper.evidence import Evidence
 from experiments.paper.rows import written
 from experiments.reporting.columns import COLUMNS
-from experiments.reporting.series import View
+from experiments.reporting.series import Setting, View
 from experiments.reporting.statistics import FEWEST
 
 READINGS = {"last5": View(), "last": View(last=1), "best": View(best=True)}
 """By name: the mean of the last evaluations, which we report; the last one; the most accurate one of each run."""
 TOLD = {"last5": "mean of the last 5", "last": "last", "best": "most accurate"}
-MEASURES = ("mean", "variance", "worst5")
+MEASURES = ("mean", "variance", "worst5", "best5")
+TOLD_OF_SETTINGS = MEASURES[:3]
+STEADY = 20  # evaluations, the last half of a run, over which a variance goes up and down
 TASK = "fashion_mnist_mlp"
 EBA = "fedeba_plus; tau=0.1; alpha=0.9"
 SETTINGS = {
@@ -38,10 +40,10 @@ class Read(NamedTuple):
     row: str
     measure: str
     paper: float
-    ours: dict[str, float]
+    ours: dict[str, Cell]
 
     def distance(self, reading: str) -> float:
-        return abs(self.ours[reading] - self.paper)
+        return abs(self.ours[reading].mean - self.paper)
 
 
 def read(sheets: Mapping[str, Sheet]) -> list[Read]:
@@ -49,35 +51,50 @@ def read(sheets: Mapping[str, Sheet]) -> list[Read]:
     found = []
     for entries in zip(*(sheets[reading].entries for reading in READINGS), strict=True):
         for measure in MEASURES:
-            cells = [entry.cells.get(measure) for entry in entries]
-            first = cells[0]
-            if first is None or first.printed is None or first.seeds < FEWEST or np.isnan(first.mean):
-                continue
-            ours = {reading: cell.mean for reading, cell in zip(READINGS, cells, strict=True) if cell is not None}
-            found.append(Read(entries[0].row.label, measure, first.printed.mean, ours))
+            cells = {name: entry.cells[measure] for name, entry in zip(READINGS, entries, strict=True) if entry.cells}
+            first = next(iter(cells.values()), None)
+            if first and first.printed and first.seeds >= FEWEST and not np.isnan(first.mean):
+                found.append(Read(entries[0].row.label, measure, first.printed.mean, cells))
     return found
 
 
 def lines(found: list[Read]) -> list[tuple[str, ...]]:
-    """One line for each printed number, and for each measure the median distance to the paper."""
-    told = []
+    """One line for each measure and reading: how far ours are from what is printed, and how many come out so."""
+    told: list[tuple[str, ...]] = []
     for measure in MEASURES:
-        own, column = [one for one in found if one.measure == measure], COLUMNS[measure]
-        numbers = [(one.row, f"{one.paper:g}", [one.ours[name] for name in READINGS]) for one in own]
-        if own:
-            apart = [float(np.median([one.distance(name) for one in own])) for name in READINGS]
-            numbers.append((f"median distance of {len(own)} rows", "", apart))
-        told += [
-            (label, column.title, paper, *(f"{value:.{column.digits}f}" for value in values))
-            for label, paper, values in numbers
-        ]
+        own, digits = [one for one in found if one.measure == measure], COLUMNS[measure].digits
+        nearest = [min(READINGS, key=one.distance) for one in own]
+        for name in READINGS if own else ():
+            apart = [one.ours[name].mean - one.paper for one in own]
+            told.append(
+                (
+                    COLUMNS[measure].title,
+                    f"{TOLD[name]} (`{name}`)",
+                    str(len(own)),
+                    f"{np.median(np.abs(apart)):.{digits}f}",
+                    f"{np.mean(apart):+.{digits}f}",
+                    str(sum(bool(one.ours[name].inside) for one in own)),
+                    str(nearest.count(name)),
+                )
+            )
     return told
 
 
-def nearest(found: list[Read], measure: str) -> dict[str, int]:
-    """For how many printed numbers of a measure each reading comes nearest."""
-    own = [min(READINGS, key=one.distance) for one in found if one.measure == measure]
-    return {reading: own.count(reading) for reading in READINGS}
+def compared(made: Sheet, rows: Sequence[str]) -> list[tuple[str, ...]]:
+    """Rows of a sheet against FedAvg, one line for each."""
+    told = []
+    for entry in (entry for label in rows for entry in made.entries if entry.row.label == label):
+        cells = [(COLUMNS[measure].digits, entry.cells.get(measure)) for measure in TOLD_OF_SETTINGS]
+        texts = [verdict_text(cell.against, digits) for digits, cell in cells if cell and cell.against]
+        if texts:
+            told.append((f"`{entry.row.label}`", *texts))
+    return told
+
+
+def unsteadiness(setting: Setting) -> float:
+    """How far the variance over clients goes up and down at the end: std over mean of its last evaluations, in %."""
+    ends = [[*run.curve("variance", READINGS["last"]).values()][-STEADY:] for run in setting.runs]
+    return 100 * float(np.mean([np.std(values) / np.mean(values) for values in ends]))
 
 
 def settings(found: Evidence, seeds: Sequence[int]) -> list[tuple[str, ...]]:
@@ -91,7 +108,7 @@ def settings(found: Evidence, seeds: Sequence[int]) -> list[tuple[str, ...]]:
             cells = [
                 f"{np.mean(values):.{COLUMNS[measure].digits}f} ± {np.std(values):.{COLUMNS[measure].digits}f}"
                 for name in ("last5", "best")
-                for measure in MEASURES
+                for measure in TOLD_OF_SETTINGS
                 for values in [list(setting.values(measure, READINGS[name]).values())]
             ]
             told.append((what, row.label, str(len(setting.runs)), *cells))

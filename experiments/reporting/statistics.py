@@ -69,19 +69,17 @@ def judged(comparisons: Sequence[Comparison | None]) -> list[Comparison | None]:
     """The rows of a table with p-values adjusted for their number, and the verdicts that then remain.
 
     Benjamini and Hochberg's adjusted p bounds the expected share of false ones among the rows that say "better" or
-    "worse". An adjusted p is never smaller than p, so that verdicts only get weaker. None, and what cannot be
-    compared, takes no part.
+    "worse". An adjusted p is never smaller than p, so that verdicts only get weaker. None, what cannot be compared, and
+    rows with too few seeds, which can have no verdict, take no part.
     """
-    known = [i for i, one in enumerate(comparisons) if one is not None and not math.isnan(one.p)]
+    known = {i: one for i, one in enumerate(comparisons) if one and one.verdict not in (TOO_FEW, NOT_COMPARABLE)}
     found = list(comparisons)
     if not known:
         return found
     from scipy import stats  # longer to import than JAX, and most runs show no verdict
 
-    adjusted = stats.false_discovery_control([one.p for one in comparisons if one and not math.isnan(one.p)])
-    for i, p in zip(known, map(float, adjusted), strict=True):
-        one = comparisons[i]
-        assert one is not None
+    adjusted = stats.false_discovery_control([one.p for one in known.values()])
+    for (i, one), p in zip(known.items(), map(float, adjusted), strict=True):
         weaker = one.verdict in (BETTER, WORSE) and p > LEVEL
         found[i] = one._replace(adjusted=p, verdict=NO_DIFFERENCE if weaker else one.verdict)
     return found

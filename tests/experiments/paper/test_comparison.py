@@ -100,7 +100,8 @@ def test_the_terminal_markdown_and_csv_say_the_same(found, capsys):
     for text in (
         "60.00 [60.00, 60.00]",
         "paper 43.41 ± 4.34: +16.59, outside",
-        "FedAvg: -33.50, better",
+        "FedAvg: -33.50 [-35.50, -31.50]",
+        "p 0.0078, better",
         "not run",
         "0 of 8",
     ):
@@ -116,7 +117,22 @@ def test_the_terminal_markdown_and_csv_say_the_same(found, capsys):
 def test_on_another_task_the_papers_numbers_are_left_out(found):
     made = sheet(found, same=False)
     assert all(cell.printed is None for entry in made.entries for cell in entry.cells.values())
-    assert not made.notes
+    assert made.notes == ["ours: the mean of the last 2 evaluations"]
+
+
+def test_a_difference_has_one_verdict_whatever_else_is_shown(tmp_path):
+    """p-values are corrected over all rows on the task that were run, of whichever table, each once."""
+    others = [row for row in PERFORMANCE.rows if row.task == TASK and row.algorithm in ("qffl", "term")]
+    angles = [row for row in presets.presets()["theta"].rows if (row.task, row.given.get("theta")) == (TASK, "0")]
+    write(tmp_path / TASK, [FEDAVG, EBA, *others])
+    found = evidence.gather([tmp_path / TASK])
+    adjusted = {
+        sheet(found, rows).entries[0].cells["mean"].against.adjusted
+        for rows in ([EBA], [EBA, FEDAVG], [EBA, *others], angles)
+    }
+    assert len(adjusted) == 1
+    few = write(tmp_path / "few", [FEDAVG, EBA])
+    assert sheet(evidence.gather([few]), [EBA]).entries[0].cells["variance"].against.adjusted == 2 / 2**8
 
 
 def test_few_seeds_have_no_interval_and_no_verdict(tmp_path):
@@ -156,11 +172,15 @@ def test_a_cell_names_its_baseline_where_it_is_not_plain_fedavg(tmp_path):
     made = sheet(evidence.gather([tmp_path / TASK]), rows)
     cells = [entry.cells["variance"] for entry in made.entries]
     assert [cell.baseline for cell in cells] == ["fedavg", "fedavg", momentum.label]
-    assert comparison.texts(cells[1], 2)[-1] == "FedAvg: +0.00, no difference shown"
-    assert comparison.texts(cells[2], 2)[-1] == "fedavg server=momentum(0.9): -33.50, better"
+    assert comparison.texts(cells[1], 2)[-2:] == ["FedAvg: +0.00 [+0.00, +0.00]", "p 1, no difference shown"]
+    assert comparison.texts(cells[2], 2)[-3:] == [f"{momentum.label}:", "-33.50 [-35.50, -31.50]", "p 0.016, better"]
     witness = claims.Witness("performance", TASK, tuple(row.label for row in rows), ("variance",))
     told = [line[-1] for line in claims.lines(witness, made)]
-    assert told == ["", "+0.00, no difference shown", "-33.50 against `fedavg server=momentum(0.9)`, better"]
+    assert told == [
+        "",
+        "+0.00 [+0.00, +0.00], p 1, no difference shown",
+        "-33.50 [-35.50, -31.50] against `fedavg server=momentum(0.9)`, p 0.016, better",
+    ]
     written = csv.DictReader(io.StringIO(comparison.to_csv(made)))
     assert {(row["row"], row["baseline"] or "") for row in written} == {
         (FEDAVG.label, ""), (momentum.label, "fedavg"), (eba.label, momentum.label),
@@ -179,7 +199,7 @@ def test_with_other_rounds_the_papers_number_stands_there_and_is_not_compared(fo
     cell = made.entries[0].cells["variance"]
     assert (cell.printed, cell.paper_rounds) == ((43.41, 4.34), 2000)
     assert (cell.difference, cell.inside) == (None, None)
-    assert comparison.texts(cell, 2) == ["60.00 [60.00, 60.00]", "paper 43.41 ± 4.34 after 2000 rounds"]
+    assert comparison.texts(cell, 2)[:2] == ["60.00 [60.00, 60.00]", "paper 43.41 ± 4.34 after 2000 rounds"]
     written = next(row for row in csv.DictReader(io.StringIO(comparison.to_csv(made))) if row["measure"] == "variance")
     assert [written[name] for name in ("paper", "paper_rounds", "difference", "inside")] == ["43.41", "2000", "", ""]
 
@@ -241,6 +261,6 @@ def test_the_rows_of_a_claim_are_compared_with_its_control(found):
     witness = claims.Witness("performance", TASK, (FEDAVG.label, EBA.label), ("variance",), control=FEDAVG.label)
     of_fedavg, of_eba = claims.lines(witness, sheet(found))
     assert of_fedavg[-1] == ""
-    assert of_eba[-1] == of_eba[-2] == "-33.50, better"
+    assert of_eba[-1] == of_eba[-2] == "-33.50 [-35.50, -31.50], p 0.0078, better"
     without = claims.lines(witness._replace(control=""), sheet(found))
     assert without == [of_fedavg[:-1], of_eba[:-1]]
