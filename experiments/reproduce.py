@@ -36,6 +36,7 @@ from experiments.paper import comparison, costs, drawing, evidence, standing
 from experiments.paper.presets import Panel, Preset, on_task, presets
 from experiments.paper.readings import READINGS
 from experiments.paper.rows import Row
+from experiments.reporting.page import HTML
 from experiments.reporting.style import Skipped
 
 FLAGS = flags.FLAGS
@@ -149,20 +150,19 @@ def show(
     out.mkdir(parents=True, exist_ok=True)
     tasks = list(dict.fromkeys(row.task for row in asked))
     own = {task: [row for row in asked if row.task == task] for task in tasks}
-    parts, lines, same = [], [], papers_setting()
+    sheets, same = [], papers_setting()
     for task in tasks if preset.kind == "table" else ():
         view = READINGS[FLAGS.reading]
         made = comparison.sheet(preset, task, own[task], shown_runs, found, same=same, view=view)
         comparison.show(made)
-        parts.append(comparison.to_markdown(made))
-        lines.append(comparison.to_csv(made))
-    if parts:
-        (out / "table.md").write_text("\n".join(parts))
-        head = lines[0].splitlines()[0]
-        (out / "table.csv").write_text(
-            "\n".join([head, *(row for text in lines for row in text.splitlines()[1:])]) + "\n"
-        )
+        sheets.append(made)
+    if sheets:
+        (out / "table.md").write_text("\n".join(map(comparison.to_markdown, sheets)))
+        lines = [comparison.to_csv(made).splitlines() for made in sheets]
+        (out / "table.csv").write_text("\n".join([lines[0][0], *(row for own in lines for row in own[1:])]) + "\n")
         print(f"table: {out / 'table.md'}, {out / 'table.csv'}")
+        if comparison.write_page(sheets, out / HTML, f"{preset.name}: ours beside the paper"):
+            print(f"page: {out / HTML}")
     if FLAGS.plot:
         picture(preset, own, shown_runs, found, out)
 

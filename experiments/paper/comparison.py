@@ -10,6 +10,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from experiments.paper.evidence import Evidence
 from experiments.paper.presets import Preset, rows_on
 from experiments.paper.printed import Value
 from experiments.paper.rows import MEASURES, Row
-from experiments.reporting import tables
+from experiments.reporting import page, tables, web
 from experiments.reporting.columns import ALONE, COLUMNS, Column
 from experiments.reporting.series import Setting, View
 from experiments.reporting.statistics import Comparison, interval, judged, paired
@@ -255,6 +256,34 @@ def to_markdown(made: Sheet) -> str:
 def _plain(made: Sheet) -> tables.Plain:
     head = ["row", "seeds", *(column.title for column in made.columns)]
     return tables.Plain(made.title, head, [_cells(made, entry) for entry in made.entries])
+
+
+def write_page(sheets: Sequence[Sheet], out: Path, title: str) -> bool:
+    """The sheets as one page, with charts of what was run of the first; whether anything was."""
+    ran = [entry for entry in sheets[0].entries if entry.setting] if sheets else []
+    if ran:
+        series = [run for made in sheets for entry in made.entries if entry.setting for run in entry.setting.runs]
+        texts = [_plain(made)._replace(notes=made.notes) for made in sheets]
+        web.write(out, title, [_drawn(sheets[0], ran)], VIEW, lines=[*page.sources(series)], instead=texts)
+    return bool(ran)
+
+
+def _drawn(made: Sheet, entries: Sequence[Entry]) -> tables.Table:
+    """The rows of a sheet that were run, as charts show them, with its verdicts."""
+    settings = [entry.setting for entry in entries if entry.setting]
+    table = tables.build(settings, made.title, keys=[column.key for column in made.columns])
+    rows = []
+    for entry, setting, row in zip(entries, settings, table.rows, strict=True):
+        own = {column.key: entry.cells[column.key].against for column in made.columns if column.key in entry.cells}
+        cells = {key: cell._replace(against=own.get(key)) for key, cell in row.cells.items()}
+        for_all = row.is_rival and "global" in setting.runs[0].models
+        rows.append(row._replace(cells=cells, baseline=_named(entry), is_rival=for_all))
+    return table._replace(rows=rows)
+
+
+def _named(entry: Entry) -> str:
+    """The row that an entry is compared with; "": none."""
+    return next((cell.baseline for cell in entry.cells.values() if cell.against), "")
 
 
 def to_csv(made: Sheet) -> str:

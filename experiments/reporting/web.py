@@ -44,6 +44,7 @@ def write(
     *,
     lines: Sequence[str] = (),
     axes: dict[str, list[str]] | None = None,
+    instead: Sequence[tables.Plain] = (),
 ) -> Path:
     """Write the page.
 
@@ -54,8 +55,11 @@ def write(
       view: what the rows show; its metric decides what is drawn first.
       lines: where the numbers come from, and what else a reader must know.
       axes: of the heat maps, by algorithm (`heat.axes_of`).
+      instead: tables of texts that are shown instead of `made`; the first cell of a row begins with its label.
     """
     told = content(title, made, view, lines, axes or {})
+    if instead:
+        told |= {"tables": [*map(_texts, instead)], "rules": []}
     block = json.dumps(told, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     parts = {
         "title": html.escape(title),
@@ -110,6 +114,21 @@ def _table(table: tables.Table, view: View) -> dict[str, Any]:
     heads = [{"title": name, "higher": up} for name, up in zip(tables.head(table), higher, strict=False)]
     lines = [{"label": row.label, "algorithm": row.setting.algorithm, "cells": _cells(table, row)} for row in rows]
     return {"title": table.title, "notes": [*table.notes, *some], "columns": heads, "rows": lines}
+
+
+def _texts(table: tables.Plain) -> dict[str, Any]:
+    """A table of texts; what begins with a number is sorted by it."""
+
+    def cell(text: str) -> list[Any]:
+        number = re.match(r"[-+]?\d+(\.\d+)?", text)
+        return [text, float(number[0]) if number else text or None, ""]
+
+    lines = [
+        {"label": (label := row[0].splitlines()[0]), "algorithm": label.split()[0], "cells": [*map(cell, row)]}
+        for row in table.rows
+    ]
+    heads = [{"title": name, "higher": i > 0} for i, name in enumerate(table.head)]
+    return {"title": table.title, "notes": list(table.notes), "columns": heads, "rows": lines}
 
 
 def _cells(table: tables.Table, row: tables.Row) -> list[list[Any]]:

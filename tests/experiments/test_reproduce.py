@@ -1,12 +1,14 @@
 """The binary `reproduce`: it runs what is missing, shows it beside the paper, lists what there is, runs rows again."""
 
+import shlex
+
 import pytest
 from absl.testing import flagsaver
 
 from experiments import reproduce
 from experiments.command import cli
 from experiments.execution import archive, folder, session
-from experiments.paper import standing
+from experiments.paper import claims, comparison, evidence, standing
 from tests.support.folders import write_rows
 from tests.support.runs import MINI, ROOT, TINY
 
@@ -39,6 +41,7 @@ def test_what_is_missing_is_run_shown_and_committed_rows_are_not_run_again(tmp_p
     assert "paper" not in shown.split("seeds")[1]  # another task than the paper's
     assert "| fedavg |" in (tmp_path / "out" / "theta" / "table.md").read_text()
     assert (tmp_path / "out" / "theta" / "table.csv").read_text().count("\nfashion_mnist_mini_mlp,fedavg,") == 4
+    assert "fedeba_plus tau=0.1 alpha=0.9 theta=15" in (tmp_path / "out" / "theta" / "report.html").read_text()
     archive.pack(tmp_path / "out" / MINI, tmp_path / "results" / MINI)
     with flagsaver.as_parsed(out=str(tmp_path / "elsewhere")):
         assert "2 runs are there, none that can be run is missing" in run(capsys, **asked, seeds="0")
@@ -51,6 +54,35 @@ def test_what_is_missing_is_run_shown_and_committed_rows_are_not_run_again(tmp_p
     with pytest.raises(cli.RunError, match="the numbers are not those of"):
         run(capsys, check=rows[0]["run"])
     assert "2 of 2 rows differ" in capsys.readouterr().out
+
+
+def test_norun_shows_all_seeds_that_there_are_and_runs_nothing(tmp_path, capsys):
+    asked = {"table": "theta", "rows": "fedavg", "plot": "false"}
+    run(capsys, **asked, seeds="1,3")
+    table = (tmp_path / "out" / "theta" / "table.csv").read_text()
+    assert "fedavg,1 3,," in table
+    with flagsaver.flagsaver():
+        reproduce.FLAGS["seeds"].present = 0
+        shown = run(capsys, **asked | {"rows": "fedavg,fedeba_plus tau=0.1 alpha=0.9 theta=15"}, run="false")
+    assert "missing" not in shown
+    assert "not run" in shown
+    assert "fedavg,1 3,," in (tmp_path / "out" / "theta" / "table.csv").read_text()
+
+
+def test_the_command_of_a_claim_gives_the_table_of_findings(capsys, tmp_path):
+    """What FINDINGS.md prints beside a claim shows the same figures and verdicts, from the committed runs."""
+    witness = claims.CLAIMS[11][0]
+    command = shlex.split(claims.command(witness))
+    given = dict(part.removeprefix("--").split("=") for part in command if "=" in part)
+    assert command[-1] == "--norun"
+    with flagsaver.flagsaver():
+        for name in ("task", "seeds", *TINY):
+            reproduce.FLAGS[name].present = 0
+            reproduce.FLAGS[name].value = None if name in TINY else ""
+        run(capsys, **given, run="false", plot="false", results=str(ROOT / "results"))
+    found = evidence.gather(evidence.folders_in(ROOT / "results"))
+    made = claims.sheet(witness.table, witness.task, found)
+    assert (tmp_path / "out" / witness.table / "table.csv").read_text() == comparison.to_csv(made)
 
 
 @pytest.mark.parametrize(
