@@ -11,7 +11,7 @@ from experiments.command.tasks import Task
 from experiments.command.values import Static, Traced, plain, short, split
 from fedeba_jax.data.dealing import Dealing
 
-LATER = {"attack": "none", "aggregator": "weighted_sum", "sampling": "uniform"}
+LATER = {"attack": "none", "aggregator": "weighted_sum", "sampling": "uniform", "weigh_by": "after"}
 """Fields of tasks that came later, and their defaults."""
 
 
@@ -68,10 +68,13 @@ class Run:
     def id(self) -> str:
         """Names everything that the result depends on: a run is the same in whichever sweep it stands.
 
-        Fields of tasks that came later count where they are not at their defaults: earlier runs keep their names.
+        What came later, of tasks or methods, counts where it is not at its default: earlier runs keep their names.
         """
-        settings = {name: value for name, value in self.settings.items() if (name, value) not in LATER.items()}
-        content = [self.task_name, self.record | {"settings": settings}]
+        named = {
+            part: {name: value for name, value in self.record[part].items() if (name, value) not in LATER.items()}
+            for part in ("settings", "hparams")
+        }
+        content = [self.task_name, self.record | named]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
     @functools.cached_property

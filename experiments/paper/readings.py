@@ -29,7 +29,10 @@ SETTINGS = {
     "as we run it": ("fedavg", EBA, "prac_fedeba_plus; tau=0.1; alpha=0.9"),
     "the rate does not decay": ("fedavg; lr_decay=1", f"{EBA}; lr_decay=1"),
     "tested on a fifth of each client's own data": ("fedavg; test_split=holdout", f"{EBA}; test_split=holdout"),
-    "weights by losses before training": ("prac_fedeba_plus; tau=0.1; alpha=1",),  # its second softmax alone
+    "weights by losses before training": (
+        f"{EBA}; weigh_by=before",
+        "prac_fedeba_plus; tau=0.1; alpha=1",  # its second softmax alone
+    ),
 }
 """Rows by what differs from ours; the first of them is ours."""
 

@@ -1,5 +1,7 @@
 """FedAvg + (2): the alignment of FedEBA+ alone (the paper's component (2))."""
 
+from typing import Any
+
 import jax
 
 from fedeba_jax.algorithm import Weighting, client_weights
@@ -7,7 +9,7 @@ from fedeba_jax.algorithms.fedeba_plus import gated
 from fedeba_jax.cohort import Cohort
 from fedeba_jax.gradients import blend
 from fedeba_jax.hyperparameters import Degrees, Fraction, NonNegative, Range, Temperature, check
-from fedeba_jax.local import LocalTraining, LocalUpdate
+from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.server import Server
 from fedeba_jax.types import Algorithm
@@ -41,7 +43,7 @@ def fedavg_align(
     def fair(cohort: Cohort, losses: jax.Array) -> jax.Array:
         return entropy_based(losses, tau)
 
-    def by_size(cohort: Cohort, reply: LocalUpdate) -> jax.Array:
+    def by_size(cohort: Cohort, *_: Any) -> jax.Array:
         return client_weights(cohort, weighting).p
 
     aligned = local.with_gradient(blend(fair_scale)).reporting("delta")

@@ -9,7 +9,7 @@ Notes:
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,8 @@ from fedeba_jax.server import Server, ServerState
 from fedeba_jax.types import Algorithm, Info, Params, Scalar
 from fedeba_jax.weights import by_examples, entropy_based, fairness_angle, is_open
 
+Measured = Literal["after", "before"]  # when losses are measured: after local training, or before it
+
 
 @method(privacy=("paper",), search={"tau": Range(0.05, 20.0), "alpha": Range(0.0, 0.95, log=False)})
 def fedeba_plus(
@@ -36,6 +38,7 @@ def fedeba_plus(
     theta: Degrees = 0.0,
     fair_scale: NonNegative | None = None,
     prior: Prior = "none",
+    weigh_by: Measured = "after",
 ) -> Algorithm:
     """Entropy-based aggregation, with local gradients or the server's update aligned by the gate.
 
@@ -47,14 +50,21 @@ def fedeba_plus(
       theta: fair angle in degrees: a larger angle of the losses opens the gate.
       fair_scale: factor c of g~ in a local step; none is 1/K, 1 the literal reading.
       prior: of both softmaxes: "none" or "examples".
+      weigh_by: the losses that weigh updates: of the trained models ("after"), or of x_t ("before"), which saves a pass
+        over the data; the paper does not say.
     """
     check("prior", prior, Prior)
+    check("weigh_by", weigh_by, Measured)
 
     def fair(cohort: Cohort, losses: jax.Array) -> jax.Array:
         return entropy_based(losses, tau, size_prior(cohort, prior))
 
-    aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "loss")
-    return gated(local, aligned, server, fair, lambda cohort, reply: fair(cohort, reply.loss), alpha, theta)
+    def entropy(cohort: Cohort, reply: LocalUpdate, before: jax.Array) -> jax.Array:
+        return fair(cohort, reply.loss if weigh_by == "after" else before)
+
+    reported = ("delta", "loss") if weigh_by == "after" else ("delta",)
+    aligned = local.with_gradient(blend(fair_scale)).reporting(*reported)
+    return gated(local, aligned, server, fair, entropy, alpha, theta)
 
 
 def gated(
@@ -62,11 +72,11 @@ def gated(
     aligned: LocalTraining,
     server: Server,
     fair: Callable[[Cohort, jax.Array], jax.Array],
-    aggregate: Callable[[Cohort, LocalUpdate], jax.Array],
+    aggregate: Callable[[Cohort, LocalUpdate, jax.Array], jax.Array],
     alpha: Scalar,
     theta: Scalar,
 ) -> Algorithm:
-    """Algorithm 1 with weights `fair` of the fair gradient and `aggregate` of the updates.
+    """Algorithm 1 with weights `fair` of the fair gradient, and `aggregate` of the updates, from losses of x_t, too.
 
     It remembers whether the gate was open, as a guess of the next round's.
     """
@@ -78,7 +88,7 @@ def gated(
         reply = cohort.ask(aligned.train, x, target=target, weight=jnp.where(unfair, alpha, 0.0))  # 9-14, 17-22
         shares = by_examples(cohort.num_examples)
         first_step = cohort.ask_sum(local.first_step, shares, x, when=~unfair, alongside=True)  # line 21
-        p = aggregate(cohort, reply)
+        p = aggregate(cohort, reply, losses)
         state, delta = server.receive(state, reply.delta, p, cohort, aligned)
         # line 15 with the gate open, line 23 with it closed
         delta = tree.mix(jnp.where(unfair, 0.0, alpha), delta, server.publish(first_step, cohort, local))

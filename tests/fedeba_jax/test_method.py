@@ -108,9 +108,9 @@ def test_a_range_is_written_as_a_sweep_takes_it():
 
 def test_the_signature_of_a_factory_is_visible():
     parameters = inspect.signature(fedeba_jax.fedeba_plus).parameters
-    assert list(parameters) == ["local", "server", "tau", "alpha", "theta", "fair_scale", "prior"]
+    assert list(parameters) == ["local", "server", "tau", "alpha", "theta", "fair_scale", "prior", "weigh_by"]
     assert {n: p.default for n, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY} == {
-        "tau": 0.1, "alpha": 0.9, "theta": 0.0, "fair_scale": None, "prior": "none"
+        "tau": 0.1, "alpha": 0.9, "theta": 0.0, "fair_scale": None, "prior": "none", "weigh_by": "after",
     }  # fmt: skip
 
 

@@ -28,11 +28,12 @@ def fedeba(problem, *, tau, prior=None):
     return trace
 
 
-def fedeba_plus(problem, *, tau, alpha, theta, fair_scale=None, prior=None, perturb=None):
+def fedeba_plus(problem, *, tau, alpha, theta, fair_scale=None, prior=None, perturb=None, weigh_by="after"):
     """FedEBA+: Algorithm 1, with p and p~ both from the entropy model; perturb(t, z) of the alignment variable z."""
 
-    def aggregation_weights(cohort, losses_after):
-        return entropy_weights(losses_after, tau, prior_weights(problem, cohort, prior))
+    def aggregation_weights(cohort, losses_before, losses_after):
+        losses = {"after": losses_after, "before": losses_before}[weigh_by]
+        return entropy_weights(losses, tau, prior_weights(problem, cohort, prior))
 
     def fair_weights(cohort, losses_before):
         return entropy_weights(losses_before, tau, prior_weights(problem, cohort, prior))
@@ -43,7 +44,7 @@ def fedeba_plus(problem, *, tau, alpha, theta, fair_scale=None, prior=None, pert
 def fedavg_align(problem, *, tau, alpha, theta, fair_scale=None, weighting="uniform"):
     """Ablation "FedAvg + (2)": Algorithm 1 with FedAvg's weights for p and softmax(F_i(x_t) / tau) for p~."""
 
-    def aggregation_weights(cohort, losses_after):
+    def aggregation_weights(cohort, losses_before, losses_after):
         return fedavg_weights(problem, cohort, weighting)
 
     def fair_weights(cohort, losses_before):
@@ -66,14 +67,14 @@ def algorithm_1(problem, aggregation_weights, fair_weights, alpha, theta, fair_s
             trained = [aligned_sgd(problem, t, i, x, fair, alpha, fair_scale)[-1] for i in cohort]  # 9-12
             deltas = [subtract(z, x) for z in trained]  # line 13
             losses_after = problem.full_losses(trained, cohort)
-            p = aggregation_weights(cohort, losses_after)
+            p = aggregation_weights(cohort, losses_before, losses_after)
             delta = problem.aggregate(t, cohort, p, deltas)  # line 15
         else:
             paths = [local_sgd(problem, t, i, x) for i in cohort]  # lines 17-20
             deltas = [subtract(path[-1], x) for path in paths]  # line 21
             first_steps = [subtract(path[1], x) for path in paths]
             losses_after = problem.full_losses([path[-1] for path in paths], cohort)
-            p = aggregation_weights(cohort, losses_after)
+            p = aggregation_weights(cohort, losses_before, losses_after)
             ideal = perturb(t, combine(example_weights(problem, cohort), first_steps))
             delta = add(scale(1 - alpha, problem.aggregate(t, cohort, p, deltas)), scale(alpha, ideal))  # line 23
         x = add(x, scale(problem.server_rate, delta))  # line 25

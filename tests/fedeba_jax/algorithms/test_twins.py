@@ -48,6 +48,7 @@ CASES = [
     ("fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 14.0}),  # the gate opens in some rounds only
     ("fedeba_plus", {"tau": 1.0, "alpha": 0.9, "theta": 180.0, "prior": "examples"}),
     ("fedeba_plus", {"tau": 1.0, "alpha": 0.5, "theta": 0.0, "fair_scale": 1.0, "prior": "examples"}),
+    ("fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 14.0, "weigh_by": "before"}),
     ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 0.0}),
     ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 14.0, "prior": "examples"}),
     ("prac_fedeba_plus", {"tau": 0.5, "alpha": 0.6, "theta": 180.0}),
