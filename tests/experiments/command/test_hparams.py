@@ -10,7 +10,7 @@ from fedeba_jax.schedules import SCHEDULES
 
 def test_values_have_their_kinds_and_the_rest_its_defaults():
     read = hparams.read("fedeba_plus", {"tau": "0.5", "fair_scale": "none"})
-    assert read == {"tau": 0.5, "alpha": 0.9, "theta": 0.0, "fair_scale": None, "prior": "none"}
+    assert read == {"tau": 0.5, "alpha": 0.9, "theta": 0.0, "fair_scale": None, "prior": "none", "weigh_by": "after"}
     assert {name for name, value in read.items() if isinstance(value, Traced)} == {"tau", "alpha", "theta"}
     window = hparams.read("fedfv", {"window": "3"})["window"]
     assert (window, type(window)) == (3, int)

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from experiments.command import hparams
 from experiments.command.runs import LATER, Seeds, grouped, varying
 from experiments.command.tasks import Task
 from tests.support.runs import make
@@ -52,9 +53,13 @@ def test_the_id_is_stable():
     assert set(run.id) <= set("0123456789abcdef")
 
 
-def test_fields_that_came_later_change_no_name_of_a_run_that_does_without():
+def test_what_came_later_changes_no_name_of_a_run_that_does_without():
     defaults = {field.name: str(field.default) for field in dataclasses.fields(Task) if field.name in LATER}
-    assert defaults == LATER
+    of_methods = {name: h.default for name, h in hparams.known("fedeba_plus").items() if name in LATER}
+    assert defaults | of_methods == LATER
+    (run,), (other,) = make(text="tau=0.5"), make(text="tau=0.5,weigh_by=before")
+    assert run.record["hparams"]["weigh_by"] == "after"
+    assert run.id != other.id
 
 
 def test_the_id_differs_where_anything_differs():

@@ -71,7 +71,8 @@ def test_numbers_of_a_schedule_are_traced_and_its_shape_is_not():
 def test_plain_is_what_json_has():
     (run,) = make(text="tau=anneal(0.5, 0.01)", server="adam(0.1)")
     written = values.plain(run.hparams)
-    assert written == {"tau": "anneal(0.5, 0.01)", "alpha": 0.9, "theta": 0.0, "fair_scale": None, "prior": "none"}
+    others = {"alpha": 0.9, "theta": 0.0, "fair_scale": None, "prior": "none", "weigh_by": "after"}
+    assert written == {"tau": "anneal(0.5, 0.01)", **others}
     assert type(written["alpha"]) is float
     task = values.plain(run.task)
     assert (task["server"], task["lr"], task["steps"]) == ("adam(0.1)", 0.1, 2)
