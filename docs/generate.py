@@ -226,11 +226,7 @@ def result_folders() -> str:
         origins = content["origins"]
         commits = ", ".join(dict.fromkeys((one["commit"] or "unknown")[:10] for one in origins))
         data = ", ".join(dict.fromkeys(f"{one['data']['name']} ({one['data']['source']})" for one in origins))
-        machine = ", ".join(
-            dict.fromkeys(
-                f"{len(one['devices'])} x {one['devices'][0]}, jax {one['packages']['jax']}" for one in origins
-            )
-        )
+        machine = "; ".join(dict.fromkeys(map(folder.told_machine, origins)))
         rows.append(
             (
                 f"`{path.name}`",
