@@ -17,8 +17,8 @@ import optax
 
 import fedeba_jax
 from experiments.execution import folder
-from experiments.paper import claims, comparison, evidence, presets, readings, standing
-from experiments.reporting import robustness, statistics
+from experiments.paper import claims, comparison, evidence, presets, proofs, readings, standing
+from experiments.reporting import robustness, statistics, tables
 from experiments.reporting.columns import COLUMNS
 from experiments.reporting.loading import ALONE, load
 from experiments.reporting.series import Series, grouped
@@ -275,17 +275,98 @@ def under_attack() -> str:
     return robustness.report(robustness.settings_of(series), "Embedded images").strip()
 
 
+THEORY = evidence.RESULTS_DIR / "theory" / proofs.FILE
+THEORY_COMMAND = ".venv/bin/python -m experiments.theory --out=runs/theory"
+
+
+@functools.cache
+def theory() -> proofs.Record:
+    """What `experiments.theory` counted, as results/ has it."""
+    return proofs.read(ROOT / THEORY)
+
+
+def plain_grid(table: tables.Plain) -> str:
+    """A table of texts without its title."""
+    head, *rows = [list(map(tables.markdown, row)) for row in (table.head, *table.rows)]
+    return grid(head, rows)
+
+
+def theory_origin() -> str:
+    """Which command made the figures on theory, where, and of which code."""
+    made = theory()
+    where = made.environment
+    return (
+        f"Figures of `{THEORY}`, made by `{THEORY_COMMAND}`: {made.federations:,} federations for each cell, random "
+        f"seed {made.random_seed}; commit {where['commit'][:10]}, {folder.told_machine(where)}."
+    )
+
+
+def theory_statements() -> str:
+    """Every statement of the paper's theory, with a verdict."""
+    return plain_grid(proofs.claims_table(proofs.judged(theory().figures)))
+
+
+def theory_maps() -> str:
+    """Shares of federations that FedEBA+ makes fairer, setting by setting."""
+    made = [proofs.map_table(name, one) for name, one in theory().figures.maps.items()]
+    return "\n\n".join(f"{table.title[0].upper()}{table.title[1:]}:\n\n{plain_grid(table)}" for table in made)
+
+
+def theory_toy() -> str:
+    """The toy case, and the temperatures that matter there."""
+    figures = theory().figures
+    average, at_one, *_ = figures.cases
+    tau = {name: f"{value:.3f}" for name, value in figures.crossings.items()}
+    return (
+        f"{plain_grid(proofs.toy_table(figures.cases))}\n\nAt tau = 1, which the paper names, the variance is "
+        f"{at_one.variance:.2f} against FedAvg's {average.variance:.2f}. The printed x = -0.1 belongs to tau = "
+        f"{tau['as_printed']}; every tau above {tau['fairer_above']} is fairer than FedAvg, and at tau = "
+        f"{tau['fairest']} both losses are equal."
+    )
+
+
+def theory_temperature() -> str:
+    """How far weights are from the closed form, and from the ends of the temperature."""
+    unique, ends = theory().figures.unique, theory().figures.ends
+    return (
+        f"{unique.problems} random problems, each from {unique.starts} random starts: weights of two starts differ by "
+        f"{unique.between_starts:.1g} at most, and from exp(F_i / tau) by {unique.to_closed_form:.1g}. At tau = 1e6 "
+        f"the weights are the prior's to {max(ends.to_uniform, ends.to_prior):.1g}, and at tau = 1e-3 the worst client "
+        f"has {ends.on_the_worst:.4f} or more ({ends.problems} vectors of losses)."
+    )
+
+
+def theory_course() -> str:
+    """Squared gradients over rounds."""
+    return plain_grid(proofs.course_table(theory().figures.course))
+
+
+def theory_findings(number: int) -> str:
+    """What the committed figures say to a claim on theory."""
+    of_claim = {18: proofs.on_fairness, 19: proofs.on_convergence}[number]
+    return f"{theory_origin()}\n\n{plain_grid(proofs.claims_table(of_claim(theory().figures)))}"
+
+
 PARTS: dict[str, dict[str, Any]] = {
     "README.md": {"method list": method_list, "results": main_results},
     "docs/methods.md": {"what goes with what": what_goes_with_what, "sections": sections},
     "docs/api.md": {"api": api},
     "docs/robustness.md": {"worst case": under_attack},
+    "docs/theory.md": {
+        "origin": theory_origin,
+        "statements": theory_statements,
+        "maps": theory_maps,
+        "toy case": theory_toy,
+        "temperature": theory_temperature,
+        "course": theory_course,
+    },
     "FINDINGS.md": {
         "noise": noise,
         "alone": alone,
         "readings": readings_of_the_paper,
         "other settings": other_settings,
         **{f"claim {number}": functools.partial(findings, number) for number, found in claims.CLAIMS.items() if found},
+        **{f"claim {number}": functools.partial(theory_findings, number) for number in (18, 19)},
     },
     "results/README.md": {"what is there": result_folders, "what is missing": what_is_missing},
 }

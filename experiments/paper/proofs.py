@@ -124,7 +124,7 @@ def toy_table(cases: Sequence[Case]) -> Plain:
         [
             c.method,
             f"{c.weights[0]:.4f}, {c.weights[1]:.4f}",
-            *(f"{n:.4f}" for n in (c.x, c.gap, c.variance, c.entropy)),
+            *(f"{n:z.4f}" for n in (c.x, c.gap, c.variance, c.entropy)),
         ]
         for c in cases
     ]

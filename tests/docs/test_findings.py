@@ -1,12 +1,13 @@
 """README, FINDINGS and results/ agree: figures are generated, claims are judged only where results are committed."""
 
 import importlib.util
+import json
 import re
 
 import pytest
 
 from experiments.execution import again, folder
-from experiments.paper import claims, evidence, presets
+from experiments.paper import claims, evidence, presets, proofs
 from tests.support.pages import ROOT
 
 FINDINGS = (ROOT / "FINDINGS.md").read_text()
@@ -79,3 +80,58 @@ def test_committed_runs_can_be_asked_for_again(path):
     task = folder.description(path)["task"]
     for run, rows in again.recorded(path).items():
         assert again.as_run(rows[0], task).id == run
+
+
+def test_the_words_of_verdicts_are_explained():
+    section = (ROOT / "docs" / "statistics.md").read_text().split("### The words of Findings")[1].split("\n## ")[0]
+    assert tuple(re.findall(r"^\| ([\w ]+) \| (?!when)", section, re.MULTILINE)) == claims.VERDICTS
+
+
+def test_committed_theory_is_of_a_commit_and_judged_as_the_code_does(generate):
+    made = proofs.read(ROOT / generate.THEORY)
+    assert re.fullmatch("[0-9a-f]{40}", made.environment["commit"])  # and of no changed tree
+    assert made.claims == proofs.judged(made.figures)
+    assert (ROOT / generate.THEORY).stat().st_size < 200_000
+
+
+def test_verdicts_on_theory_are_those_of_its_figures(generate):
+    """Claim 18 is a theorem of two parts, of which the first fails; claim 19 is one statement, which holds."""
+    found = {one.claim: one.verdict for one in generate.theory().claims}
+    regression = [verdict for claim, verdict in found.items() if "regression, losses after training" in claim]
+    assert regression == ["fails", "fails"]
+    assert [verdict for claim, verdict in found.items() if "outlier; by Definition 3.1" in claim] == ["holds"]
+    assert next(verdict for claim, verdict in found.items() if claim.startswith("on the toy case")) == "fails"
+    assert "**Verdict:** does not hold" in SECTIONS[18]
+    assert proofs.on_convergence(generate.theory().figures)[0].verdict == "holds"
+    assert "**Verdict:** holds (" in SECTIONS[19]
+
+
+DOCTORED = [
+    (("fairness", "maps", "regression", "definition", 4, 0), {"docs/theory.md", "FINDINGS.md"}),
+    (("fairness", "maps", "convex", "proof", 2, 3), {"docs/theory.md"}),
+    (("toy", "cases", 1, "variance"), {"docs/theory.md", "FINDINGS.md"}),
+    (("toy", "fairer_above"), {"docs/theory.md", "FINDINGS.md"}),
+    (("limits", "on_the_worst"), {"docs/theory.md"}),
+    (("convergence", "fedavg", 0), {"docs/theory.md", "FINDINGS.md"}),
+    (("federations",), {"docs/theory.md", "FINDINGS.md"}),
+]
+
+
+@pytest.mark.parametrize(("place", "pages"), DOCTORED, ids=lambda value: ".".join(map(str, value)))
+def test_a_figure_of_the_theory_with_another_digit_is_noticed(generate, monkeypatch, tmp_path, place, pages):
+    content = json.loads((ROOT / generate.THEORY).read_text())
+    *way, last = place
+    held = content
+    for step in way:
+        held = held[step]
+    held[last] *= 0.9
+    (tmp_path / proofs.FILE).write_text(json.dumps(content))
+    doctored = proofs.read(tmp_path / proofs.FILE)
+    monkeypatch.setattr(generate, "theory", lambda: doctored)
+    changed = {
+        file
+        for file, parts in generate.PARTS.items()
+        for name, make in parts.items()
+        if (file == "docs/theory.md" or name in ("claim 18", "claim 19")) and make() not in (ROOT / file).read_text()
+    }
+    assert changed == pages
