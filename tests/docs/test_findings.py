@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import shutil
 
 import pytest
 
@@ -63,11 +64,13 @@ def test_a_figure_in_findings_changes_with_the_results(generate, monkeypatch):
     generate.sheet.cache_clear()
 
 
-def test_committed_folders_are_small_whole_and_of_a_commit():
+def test_committed_folders_are_small_whole_and_of_a_commit(generate):
     assert FOLDERS
     for path in FOLDERS:
         assert folder.is_packed(path), f"{path}: pack it (experiments.archive)"
-        assert {file.name for file in path.iterdir()} == {"experiment.json", "results.jsonl.xz", "timings.jsonl.xz"}
+        packed = {"experiment.json", "results.jsonl.xz", "timings.jsonl.xz"}
+        views = {generate.SUMMARY, generate.PLANE}  # of the rows, for those who look
+        assert {file.name for file in path.iterdir()} == packed | views
         assert sum(file.stat().st_size for file in path.iterdir()) < 4_000_000
         content = folder.description(path)
         assert all(origin["commit"] for origin in content["origins"])
@@ -80,6 +83,41 @@ def test_committed_runs_can_be_asked_for_again(path):
     task = folder.description(path)["task"]
     for run, rows in again.recorded(path).items():
         assert again.as_run(rows[0], task).id == run
+
+
+@pytest.mark.parametrize("path", FOLDERS, ids=lambda path: path.name)
+def test_summaries_are_of_the_committed_rows(path, generate):
+    """To the digit; of the picture only that there is one, as versions of matplotlib draw other bytes."""
+    text = (path / generate.SUMMARY).read_text()
+    assert text == generate.summary(path), f"{path.name}: run .venv/bin/python -m docs.generate"
+    columns = text.splitlines()[0].split(",")
+    assert {"algorithm", "seeds", "variance_corrected_ci95_low", "worst5_mean", "best5_ci95_high"} <= set(columns)
+    picture = (path / generate.PLANE).read_text()
+    assert "<svg" in picture
+    assert len(picture) < 150_000
+
+
+def test_a_summary_with_another_digit_is_noticed_and_written_anew(generate, tmp_path):
+    path = shutil.copytree(ROOT / "results" / "fashion_mnist_mlp-server", tmp_path / "folder")
+    right = (path / generate.SUMMARY).read_text()
+    assert not generate.write_summaries(path)
+    digit = re.search(r"\d(?=\n)|\d(?=,better)", right)[0]
+    (path / generate.SUMMARY).write_text(right.replace(digit, str((int(digit) + 1) % 10), 1))
+    (path / generate.PLANE).unlink()
+    assert generate.write_summaries(path)
+    assert (path / generate.SUMMARY).read_text() == right
+    assert "<svg" in (path / generate.PLANE).read_text()
+
+
+def test_every_folder_says_how_it_was_made(generate, monkeypatch):
+    made = generate.how_made()
+    for path in FOLDERS:
+        assert generate.commands(path)
+        assert f"| `{path.name}` |" in made
+    assert generate.MADE_BY.keys() <= {path.name for path in FOLDERS}
+    monkeypatch.setattr(presets, "presets", dict)
+    with pytest.raises(SystemExit, match="no preset asks for 20 of its runs; name its command in MADE_BY"):
+        generate.commands(ROOT / "results" / "fashion_mnist_mlp-server")
 
 
 def test_the_words_of_verdicts_are_explained():
