@@ -1,5 +1,8 @@
 """Writes the parts of README.md, FINDINGS.md, docs and results/README.md that follow from code and from results/.
 
+It also writes summary.csv and plane.svg of each folder of results/: here and not in `archive pack`, which knows nothing
+of tables and pictures.
+
 Run it after a method was added or changed, or results were packed: .venv/bin/python -m docs.generate
 A test fails if the committed text is not what this script writes.
 """
@@ -7,6 +10,7 @@ A test fails if the committed text is not what this script writes.
 import functools
 import inspect
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +21,12 @@ import optax
 
 import fedeba_jax
 from experiments.execution import folder
-from experiments.paper import claims, comparison, evidence, presets, readings, standing
-from experiments.reporting import robustness, statistics
+from experiments.paper import claims, comparison, evidence, presets, proofs, readings, standing
+from experiments.reporting import pictures, robustness, statistics, tables
 from experiments.reporting.columns import COLUMNS
-from experiments.reporting.loading import ALONE, load
-from experiments.reporting.series import Series, grouped
+from experiments.reporting.loading import ALONE, group, load
+from experiments.reporting.series import Series, View, grouped
+from experiments.reporting.style import Skipped
 from experiments.reporting.tables import grid
 from fedeba_jax import ALGORITHMS
 from fedeba_jax.hyperparameters import Hyperparameter, hyperparameters
@@ -251,11 +256,7 @@ def result_folders() -> str:
         origins = content["origins"]
         commits = ", ".join(dict.fromkeys((one["commit"] or "unknown")[:10] for one in origins))
         data = ", ".join(dict.fromkeys(f"{one['data']['name']} ({one['data']['source']})" for one in origins))
-        machine = ", ".join(
-            dict.fromkeys(
-                f"{len(one['devices'])} x {one['devices'][0]}, jax {one['packages']['jax']}" for one in origins
-            )
-        )
+        machine = "; ".join(dict.fromkeys(map(folder.told_machine, origins)))
         rows.append(
             (
                 f"`{path.name}`",
@@ -304,11 +305,166 @@ def under_attack() -> str:
     return robustness.report(robustness.settings_of(series), "Embedded images").strip()
 
 
+THEORY = evidence.RESULTS_DIR / "theory" / proofs.FILE
+THEORY_COMMAND = ".venv/bin/python -m experiments.theory --out=runs/theory"
+
+
+@functools.cache
+def theory() -> proofs.Record:
+    """What `experiments.theory` counted, as results/ has it."""
+    return proofs.read(ROOT / THEORY)
+
+
+def plain_grid(table: tables.Plain) -> str:
+    """A table of texts without its title."""
+    head, *rows = [list(map(tables.markdown, row)) for row in (table.head, *table.rows)]
+    return grid(head, rows)
+
+
+def theory_origin() -> str:
+    """Which command made the figures on theory, where, and of which code."""
+    made = theory()
+    where = made.environment
+    return (
+        f"Figures of `{THEORY}`, made by `{THEORY_COMMAND}`: {made.federations:,} federations for each cell, random "
+        f"seed {made.random_seed}; commit {where['commit'][:10]}, {folder.told_machine(where)}."
+    )
+
+
+def theory_statements() -> str:
+    """Every statement of the paper's theory, with a verdict."""
+    return plain_grid(proofs.claims_table(proofs.judged(theory().figures)))
+
+
+def theory_maps() -> str:
+    """Shares of federations that FedEBA+ makes fairer, setting by setting."""
+    made = [proofs.map_table(name, one) for name, one in theory().figures.maps.items()]
+    return "\n\n".join(f"{table.title[0].upper()}{table.title[1:]}:\n\n{plain_grid(table)}" for table in made)
+
+
+def theory_toy() -> str:
+    """The toy case, and the temperatures that matter there."""
+    figures = theory().figures
+    average, at_one, *_ = figures.cases
+    tau = {name: f"{value:.3f}" for name, value in figures.crossings.items()}
+    return (
+        f"{plain_grid(proofs.toy_table(figures.cases))}\n\nAt tau = 1, which the paper names, the variance is "
+        f"{at_one.variance:.2f} against FedAvg's {average.variance:.2f}. The printed x = -0.1 belongs to tau = "
+        f"{tau['as_printed']}; every tau above {tau['fairer_above']} is fairer than FedAvg, and at tau = "
+        f"{tau['fairest']} both losses are equal."
+    )
+
+
+def theory_temperature() -> str:
+    """How far weights are from the closed form, and from the ends of the temperature."""
+    unique, ends = theory().figures.unique, theory().figures.ends
+    return (
+        f"{unique.problems} random problems, each from {unique.starts} random starts: weights of two starts differ by "
+        f"{unique.between_starts:.1g} at most, and from exp(F_i / tau) by {unique.to_closed_form:.1g}. At tau = 1e6 "
+        f"the weights are the prior's to {max(ends.to_uniform, ends.to_prior):.1g}, and at tau = 1e-3 the worst client "
+        f"has {ends.on_the_worst:.4f} or more ({ends.problems} vectors of losses)."
+    )
+
+
+def theory_course() -> str:
+    """Squared gradients over rounds."""
+    return plain_grid(proofs.course_table(theory().figures.course))
+
+
+def theory_findings(number: int) -> str:
+    """What the committed figures say to a claim on theory."""
+    of_claim = {18: proofs.on_fairness, 19: proofs.on_convergence}[number]
+    return f"{theory_origin()}\n\n{plain_grid(proofs.claims_table(of_claim(theory().figures)))}"
+
+
+SUMMARY, PLANE = "summary.csv", "plane.svg"
+SUMMARY_KEYS = ("mean", "variance", "variance_corrected", "worst5", "best5")
+
+
+def summary(path: Path) -> str:
+    """One row per setting of a folder: what `experiments.report` writes as settings.csv, of five measures."""
+    return tables.to_csv(tables.build(group(load([path])), path.name, keys=SUMMARY_KEYS))
+
+
+def draw_plane(path: Path) -> None:
+    """Accuracy and variance of a folder's settings, as plane.svg beside its rows."""
+    series = load([path])
+    with tempfile.TemporaryDirectory() as made:
+        out = Path(made) / "plane.png"
+        pictures.plane(group(series), View(task=series[0].source.task), out)
+        (path / PLANE).write_text(out.with_suffix(".svg").read_text())
+
+
+def write_summaries(path: Path) -> bool:
+    """Write both; whether something changed.
+
+    The picture is drawn only with a new summary: other versions of matplotlib draw the same figures in other bytes.
+    """
+    new = summary(path)
+    if (path / PLANE).exists() and (path / SUMMARY).exists() and (path / SUMMARY).read_text() == new:
+        return False
+    (path / SUMMARY).write_text(new)
+    (path / PLANE).unlink(missing_ok=True)
+    try:
+        draw_plane(path)
+    except Skipped as reason:
+        print(f"{path.name}: no {PLANE}: {reason}")
+    return True
+
+
+RUN = ".venv/bin/python -m experiments"
+OTHER_SETTINGS = f"{RUN}.reproduce --table=performance --panel=fashion_mnist_mlp --seeds=0:3 --out=runs/readings"
+OTHER_SETTINGS += ' --rows="fedavg,fedeba_plus tau=0.1 alpha=0.9"'
+BEFORE = f"{RUN}.sweep --task=fashion_mnist_mlp --algorithm=prac_fedeba_plus --grid=tau=0.1 --grid=alpha=1"
+BEFORE += " --seeds=0:3 --validation=0 --select_on=test --out=runs/before"
+MADE_BY = {
+    "fashion_mnist_mini_mlp": (f"{RUN}.reproduce --flagfile=experiments/configs/reproduce_small.flags",),
+    "fashion_mnist_mlp-readings": (f"{OTHER_SETTINGS} --lr_decay=1", f"{OTHER_SETTINGS} --test_split=holdout", BEFORE),
+    "robustness_mini": (f"{RUN}.robustness",),
+}
+"""Commands of the folders that no preset fills."""
+
+
+def commands(path: Path) -> tuple[str, ...]:
+    """What makes the runs of a folder: the presets that ask for them, each only if those before lack some of them."""
+    if path.name in MADE_BY:
+        return MADE_BY[path.name]
+    left = {key: one.seed for key, one in committed().items() if one.source.folder == path}
+    seeds = range(max(left.values()) + 1)
+    found = []
+    for preset in presets.presets().values():
+        rows = [row for row in preset.rows if row.folder == path.name and not row.impossible]
+        asked = {evidence.key(run) for row in rows for run in row.runs(seeds)}
+        if asked & left.keys():
+            left = {key: seed for key, seed in left.items() if key not in asked}
+            told = f"--{preset.kind}={preset.name} --panel={rows[0].task} --seeds=0:{len(seeds)}"
+            found.append(f"{RUN}.reproduce {told}")
+    if left:
+        raise SystemExit(f"{path}: no preset asks for {len(left)} of its runs; name its command in MADE_BY")
+    return tuple(found)
+
+
+def how_made() -> str:
+    """The command of each folder of results/."""
+    made = {path.name: commands(path) for path in evidence.folders_in(ROOT / evidence.RESULTS_DIR)}
+    made[THEORY.parent.name] = (THEORY_COMMAND,)
+    rows = [(f"`{name}`", "<br>".join(f"`{command}`" for command in own)) for name, own in made.items()]
+    return grid(("folder", "made by"), rows)
+
+
 PARTS: dict[str, dict[str, Any]] = {
     "README.md": {"method list": method_list, "results": main_results},
     "docs/methods.md": {"what goes with what": what_goes_with_what, "sections": sections},
     "docs/api.md": {"api": api},
     "docs/robustness.md": {"worst case": under_attack},
+    "docs/theory.md": {
+        "origin": theory_origin,
+        "statements": theory_statements,
+        "maps": theory_maps,
+        "toy case": theory_toy,
+        "temperature": theory_temperature,
+        "course": theory_course,
+    },
     "FINDINGS.md": {
         "noise": noise,
         "alone": alone,
@@ -317,8 +473,13 @@ PARTS: dict[str, dict[str, Any]] = {
         "steadiness": steadiness,
         "other settings": other_settings,
         **{f"claim {number}": functools.partial(findings, number) for number, found in claims.CLAIMS.items() if found},
+        **{f"claim {number}": functools.partial(theory_findings, number) for number in (18, 19)},
     },
-    "results/README.md": {"what is there": result_folders, "what is missing": what_is_missing},
+    "results/README.md": {
+        "what is there": result_folders,
+        "how it was made": how_made,
+        "what is missing": what_is_missing,
+    },
 }
 
 
@@ -382,6 +543,8 @@ def escaped(text: str) -> str:
 
 
 if __name__ == "__main__":
+    for path in evidence.folders_in(ROOT / evidence.RESULTS_DIR):
+        print(f"{path.name}/{SUMMARY}: {'updated' if write_summaries(path) else 'up to date'}")
     for file in PARTS:
         new = updated(file)
         changed = new != (ROOT / file).read_text()

@@ -205,6 +205,8 @@ def check(results: Path, name: str) -> None:
         out = Path(temporary) / "again"
         session.run(asked, out, Progress())
         now = again.recorded(out)
+        made = again.made_on(where[name], recorded[name]), again.made_on(out, now[asked[0].id])
+        print(f"recorded on {made[0]}; now on {made[1]}")
     every = [recorded[one] for one in again.companions(recorded, name, len(recorded))]
     failed = False
     for one, run in zip(names, asked, strict=True):

@@ -7,7 +7,7 @@ FedAvg's, over temperatures and heterogeneity; see docs/theory.md. It prints tab
 comes to, and writes theory.json, theory.md and pictures to --out. The default of --out is runs/theory.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,24 +17,21 @@ import numpy as np
 from absl import flags
 from rich.console import Console
 
-from experiments.claims import convergence, fairness, statements, temperature, toy
+from experiments.claims import convergence, fairness, temperature, toy
 from experiments.claims.convergence import Course
 from experiments.claims.fairness import Map
-from experiments.claims.statements import Statement
 from experiments.command import cli
 from experiments.command import flags as common_flags
-from experiments.execution import folder
+from experiments.paper import proofs
 from experiments.reporting import tables
 from experiments.reporting.pictures import shaded
 from experiments.reporting.style import drawn, figure, line
-from experiments.reporting.tables import Plain
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("federations", 2000, "Random federations of each cell of a map.", lower_bound=1)
 flags.DEFINE_integer("courses", 16, "Random federations that convergence is measured on.", lower_bound=1)
 flags.DEFINE_integer("longest", 16384, "Rounds of the longest course; the others have a quarter, ...", lower_bound=16)
 common_flags.declare("out", "random_seed")
-FORMAT, VERSION = "fedeba_jax theory", 1
 COURSES = 4
 
 
@@ -44,95 +41,28 @@ def main() -> None:
     out = Path(FLAGS.out or "runs/theory")
     out.mkdir(parents=True, exist_ok=True)
     key = jax.random.key(seed)
-    cases, crossings = toy.cases(), toy.crossings()
-    maps = {
-        name: fairness.fairness_map(setting, key, FLAGS.federations, fairness.SPREADS, fairness.TAUS)
-        for name, setting in fairness.SETTINGS.items()
-    }
-    two, three = fairness.two_equal_clients(1.0), fairness.three_values()
-    unique, ends = temperature.uniqueness(seed), temperature.limits(seed)
     lengths = tuple(FLAGS.longest // 4**n for n in reversed(range(COURSES)))
-    course = convergence.course(jax.random.fold_in(key, 1), FLAGS.courses, lengths)
-    titles = {name: setting.title for name, setting in fairness.SETTINGS.items()}
-    claims = [
-        *statements.toy(cases, crossings),
-        *statements.fairness(maps, titles, two),
-        statements.extension(three),
-        *statements.temperature(unique, ends),
-        *statements.convergence(course),
-    ]
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        "federations": FLAGS.federations,
-        "random_seed": seed,
-        "claims": [claim._asdict() for claim in claims],
-        "toy": {"cases": [case._asdict() for case in cases], **crossings},
-        "fairness": {
-            "taus": fairness.TAUS,
-            "spreads": fairness.SPREADS,
-            "two_equal_clients": two,
-            "three_values": three,
-            "maps": {name: {"about": fairness.SETTINGS[name].about, **one._asdict()} for name, one in maps.items()},
+    found = proofs.Figures(
+        cases=toy.cases(),
+        crossings=toy.crossings(),
+        maps={
+            name: fairness.fairness_map(setting, key, FLAGS.federations, fairness.SPREADS, fairness.TAUS)
+            for name, setting in fairness.SETTINGS.items()
         },
-        "uniqueness": unique._asdict(),
-        "limits": ends._asdict(),
-        "convergence": course._asdict(),
-    }
-    folder.write_json(out / "theory.json", content)
-    made = [
-        toy_table(cases),
-        *(map_table(name, one) for name, one in maps.items()),
-        course_table(course),
-        claims_table(claims),
-    ]
+        two=fairness.two_equal_clients(1.0),
+        three=fairness.three_values(),
+        unique=temperature.uniqueness(seed),
+        ends=temperature.limits(seed),
+        course=convergence.course(jax.random.fold_in(key, 1), FLAGS.courses, lengths),
+    )
+    proofs.write(out / proofs.FILE, found, federations=FLAGS.federations, random_seed=seed)
+    made = proofs.tables(found)
     (out / "theory.md").write_text("\n".join(map(tables.plain_markdown, made)))
     for table in made:
         tables.show_plain(table, Console(highlight=False, width=160))
-    drawn(out / "fairness.png", partial(draw_maps, maps))
-    drawn(out / "convergence.png", partial(draw_course, course))
-    print(f"figures: {out / 'theory.json'}; tables: {out / 'theory.md'}")
-
-
-def toy_table(cases: Sequence[toy.Case]) -> Plain:
-    head = ["method", "weights", "x", "gap of losses", "variance", "entropy, bits"]
-    rows = [
-        [
-            c.method,
-            f"{c.weights[0]:.4f}, {c.weights[1]:.4f}",
-            *(f"{n:.4f}" for n in (c.x, c.gap, c.variance, c.entropy)),
-        ]
-        for c in cases
-    ]
-    return Plain("The toy case (appendix I.1)", head, rows)
-
-
-def map_table(name: str, one: Map) -> Plain:
-    """Shares in percent, by Definition 3.1 / by the proof's form."""
-    head = ["spread", *(f"tau {tau:g}" for tau in fairness.TAUS)]
-    rows = [
-        [f"{spread:g}", *(f"{100 * a:.1f} / {100 * b:.1f}" for a, b in zip(*shares, strict=True))]
-        for spread, *shares in zip(fairness.SPREADS, one.definition, one.proof, strict=True)
-    ]
-    title = (
-        f"{fairness.SETTINGS[name].title}: % of federations with a variance below FedAvg's, by Definition 3.1 / proof"
-    )
-    return Plain(title, head, rows)
-
-
-def course_table(course: Course) -> Plain:
-    head = ["min_t of", *(f"T = {count}" for count in course.rounds), "slope"]
-
-    def row(name: str, values: np.ndarray) -> list[str]:
-        return [name, *(f"{value:.3g}" for value in values), f"{course.slopes(values):.2f}"]
-
-    rows = [row(f"|sum p grad F|^2, tau {tau:g}", own) for tau, own in zip(course.taus, course.own, strict=True)]
-    rows += [row(f"|mean grad F|^2, tau {tau:g}", own) for tau, own in zip(course.taus, course.average, strict=True)]
-    return Plain("Gradients over T rounds (theorem 5.1)", head, [*rows, row("|mean grad F|^2, FedAvg", course.fedavg)])
-
-
-def claims_table(claims: Sequence[Statement]) -> Plain:
-    return Plain("Claims", ["claim", "place", "verdict", "evidence"], claims)
+    drawn(out / "fairness.png", partial(draw_maps, found.maps))
+    drawn(out / "convergence.png", partial(draw_course, found.course))
+    print(f"figures: {out / proofs.FILE}; tables: {out / 'theory.md'}")
 
 
 def draw_maps(maps: Mapping[str, Map], out: Path) -> None:

@@ -6,7 +6,6 @@ with quartiles; absolute times are medians too and belong to their run only. Tim
 
 import datetime
 import os
-import platform
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -98,14 +97,10 @@ def peers(algorithm: str) -> list[str]:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, commit and devices, and the machine with its load before we began."""
-    model = platform.processor()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        found = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
-        model = found[0] if found else model
-    machine = {"cpu": model, "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()}
-    return folder.environment() | {"machine": machine, "date": datetime.date.today().isoformat()}
+    """Versions, commit, devices and machine, with its load before we began."""
+    known = folder.environment()
+    machine = known["machine"] | {"load": os.getloadavg()}
+    return known | {"machine": machine, "date": datetime.date.today().isoformat()}
 
 
 def warn_if_busy() -> None:

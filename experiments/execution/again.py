@@ -56,6 +56,11 @@ def as_run(row: dict[str, Any], task_name: str) -> Run:
     return made
 
 
+def made_on(path: Path, rows: Rows) -> str:
+    """The machine that wrote the last of these rows of a folder, in words."""
+    return folder.told_machine(folder.description(path)["origins"][rows[-1]["origin"]])
+
+
 def companions(runs: dict[str, Rows], chosen: str, count: int = 2) -> list[str]:
     """The chosen run, and others of its setting: as many as share the devices in the way that a sweep does."""
     own = _setting(runs[chosen])

@@ -1,7 +1,7 @@
 """The folder of an experiment: what every binary that trains writes, and every report reads.
 
     experiment.json   the mark of a folder of ours, the task, what varies, the planned runs, and the origins of the
-                      rows (data source and md5, versions, commit, devices)
+                      rows (data source and md5, versions, commit, devices, machine)
     results.jsonl     one row per run, evaluation, split and model: settings, metrics, costs; the last rows of a run
                       ("final") also hold how many rows it has, the accuracy and loss of each client, what the run may
                       claim on privacy, and under label noise the number of wrong labels
@@ -291,14 +291,33 @@ def finished(rows: Sequence[dict[str, Any]]) -> set[str]:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, commit and devices."""
+    """Versions, commit, devices and machine."""
     return {
         "python": platform.python_version(),
         "packages": packages(),
         "commit": commit(),
         "backend": jax.default_backend(),
         "devices": [device.device_kind for device in jax.devices()],
+        "machine": machine(),
     }
+
+
+def machine(info: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
+    """The model of the processor, and how many of its cores this process may use."""
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    allowed = getattr(os, "sched_getaffinity", None)  # Linux alone has it
+    return {
+        "cpu": next(filter(None, (*models, platform.processor(), platform.machine())), "unknown"),
+        "cores": len(allowed(0)) if allowed else os.cpu_count(),
+    }
+
+
+def told_machine(origin: dict[str, Any]) -> str:
+    """Where rows were made, in words; rows that were written before the machine was recorded tell the devices alone."""
+    known = origin.get("machine")
+    own = f", {known['cpu']}, {known['cores']} cores" if known else ""
+    return f"{len(origin['devices'])} x {origin['devices'][0]}{own}, jax {origin['packages']['jax']}"
 
 
 def packages() -> dict[str, str]:

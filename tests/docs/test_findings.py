@@ -1,12 +1,14 @@
 """README, FINDINGS and results/ agree: figures are generated, claims are judged only where results are committed."""
 
 import importlib.util
+import json
 import re
+import shutil
 
 import pytest
 
 from experiments.execution import again, folder
-from experiments.paper import claims, evidence, presets
+from experiments.paper import claims, evidence, presets, proofs
 from tests.support.pages import ROOT
 
 FINDINGS = (ROOT / "FINDINGS.md").read_text()
@@ -65,11 +67,13 @@ def test_a_figure_in_findings_changes_with_the_results(generate, monkeypatch):
     generate.sheets_by_reading.cache_clear()
 
 
-def test_committed_folders_are_small_whole_and_of_a_commit():
+def test_committed_folders_are_small_whole_and_of_a_commit(generate):
     assert FOLDERS
     for path in FOLDERS:
         assert folder.is_packed(path), f"{path}: pack it (experiments.archive)"
-        assert {file.name for file in path.iterdir()} == {"experiment.json", "results.jsonl.xz", "timings.jsonl.xz"}
+        packed = {"experiment.json", "results.jsonl.xz", "timings.jsonl.xz"}
+        views = {generate.SUMMARY, generate.PLANE}  # of the rows, for those who look
+        assert {file.name for file in path.iterdir()} == packed | views
         assert sum(file.stat().st_size for file in path.iterdir()) < 4_000_000
         content = folder.description(path)
         assert all(origin["commit"] for origin in content["origins"])
@@ -82,3 +86,95 @@ def test_committed_runs_can_be_asked_for_again(path):
     task = folder.description(path)["task"]
     for run, rows in again.recorded(path).items():
         assert again.as_run(rows[0], task).id == run
+
+
+@pytest.mark.parametrize("path", FOLDERS, ids=lambda path: path.name)
+def test_summaries_are_of_the_committed_rows(path, generate):
+    """To the digit; of the picture only that there is one, as versions of matplotlib draw other bytes."""
+    text = (path / generate.SUMMARY).read_text()
+    assert text == generate.summary(path), f"{path.name}: run .venv/bin/python -m docs.generate"
+    columns = text.splitlines()[0].split(",")
+    assert {"algorithm", "seeds", "variance_corrected_ci95_low", "worst5_mean", "best5_ci95_high"} <= set(columns)
+    picture = (path / generate.PLANE).read_text()
+    assert "<svg" in picture
+    assert len(picture) < 150_000
+
+
+def test_a_summary_with_another_digit_is_noticed_and_written_anew(generate, tmp_path):
+    path = shutil.copytree(ROOT / "results" / "fashion_mnist_mlp-server", tmp_path / "folder")
+    right = (path / generate.SUMMARY).read_text()
+    assert not generate.write_summaries(path)
+    head, row, _ = right.split("\n", 2)
+    mean = row.split(",")[head.split(",").index("variance_mean")]
+    doctored = mean[:-1] + str((int(mean[-1]) + 1) % 10)
+    (path / generate.SUMMARY).write_text(right.replace(mean, doctored, 1))
+    (path / generate.PLANE).write_text("an older picture")
+    assert generate.write_summaries(path)
+    assert (path / generate.SUMMARY).read_text() == right
+    assert "<svg" in (path / generate.PLANE).read_text()
+
+
+def test_every_folder_says_how_it_was_made(generate, monkeypatch):
+    made = generate.how_made()
+    for path in FOLDERS:
+        assert generate.commands(path)
+        assert f"| `{path.name}` |" in made
+    assert generate.MADE_BY.keys() <= {path.name for path in FOLDERS}
+    monkeypatch.setattr(presets, "presets", dict)
+    with pytest.raises(SystemExit, match="no preset asks for 20 of its runs; name its command in MADE_BY"):
+        generate.commands(ROOT / "results" / "fashion_mnist_mlp-server")
+
+
+def test_the_words_of_verdicts_are_explained():
+    section = (ROOT / "docs" / "statistics.md").read_text().split("### The words of Findings")[1].split("\n## ")[0]
+    assert tuple(re.findall(r"^\| ([\w ]+) \| (?!when)", section, re.MULTILINE)) == claims.VERDICTS
+
+
+def test_committed_theory_is_of_a_commit_and_judged_as_the_code_does(generate):
+    made = proofs.read(ROOT / generate.THEORY)
+    assert re.fullmatch("[0-9a-f]{40}", made.environment["commit"])  # and of no changed tree
+    assert made.claims == proofs.judged(made.figures)
+    assert (ROOT / generate.THEORY).stat().st_size < 200_000
+
+
+def test_verdicts_on_theory_are_those_of_its_figures(generate):
+    """Claim 18 is a theorem of two parts, of which the first fails; claim 19 is one statement, which holds."""
+    found = {one.claim: one.verdict for one in generate.theory().claims}
+    regression = [verdict for claim, verdict in found.items() if "regression, losses after training" in claim]
+    assert regression == ["fails", "fails"]
+    assert [verdict for claim, verdict in found.items() if "outlier; by Definition 3.1" in claim] == ["holds"]
+    assert next(verdict for claim, verdict in found.items() if claim.startswith("on the toy case")) == "fails"
+    assert "**Verdict:** does not hold" in SECTIONS[18]
+    assert proofs.on_convergence(generate.theory().figures)[0].verdict == "holds"
+    assert "**Verdict:** holds (" in SECTIONS[19]
+
+
+DOCTORED = [
+    (("fairness", "maps", "regression", "definition", 4, 0), {"docs/theory.md", "FINDINGS.md"}),
+    (("fairness", "maps", "convex", "proof", 2, 3), {"docs/theory.md"}),
+    (("toy", "cases", 1, "variance"), {"docs/theory.md", "FINDINGS.md"}),
+    (("toy", "fairer_above"), {"docs/theory.md", "FINDINGS.md"}),
+    (("limits", "on_the_worst"), {"docs/theory.md"}),
+    (("convergence", "fedavg", 0), {"docs/theory.md", "FINDINGS.md"}),
+    (("federations",), {"docs/theory.md", "FINDINGS.md"}),
+]
+
+
+@pytest.mark.parametrize(("place", "pages"), DOCTORED, ids=lambda value: ".".join(map(str, value)))
+def test_a_figure_of_the_theory_with_another_digit_is_noticed(generate, monkeypatch, tmp_path, place, pages):
+    content = json.loads((ROOT / generate.THEORY).read_text())
+    *way, last = place
+    held = content
+    for step in way:
+        held = held[step]
+    held[last] *= 0.9
+    (tmp_path / proofs.FILE).write_text(json.dumps(content))
+    doctored = proofs.read(tmp_path / proofs.FILE)
+    monkeypatch.setattr(generate, "theory", lambda: doctored)
+    changed = {
+        file
+        for file, parts in generate.PARTS.items()
+        for name, make in parts.items()
+        if (file == "docs/theory.md" or name in ("claim 18", "claim 19")) and make() not in (ROOT / file).read_text()
+    }
+    assert changed == pages

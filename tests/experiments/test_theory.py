@@ -2,30 +2,14 @@
 
 import json
 
-import numpy as np
 import pytest
 from absl.testing import flagsaver
 
 from experiments import theory
 from experiments.claims import convergence, fairness, temperature
-from experiments.claims.convergence import Course
-from experiments.claims.fairness import Map
-from experiments.claims.statements import Statement
-from experiments.reporting.tables import plain_markdown
 from tests.support.runs import binary
 
 pytestmark = pytest.mark.usefixtures("parsed_flags", "x64")
-
-
-def test_tables_have_a_row_for_each_spread_temperature_and_claim():
-    shares = np.full((len(fairness.SPREADS), len(fairness.TAUS)), 0.25)
-    title, head, rows, *_ = theory.map_table("outlier", Map(shares, 1 - shares, shares))
-    assert "one outlier" in title
-    assert rows[0] == ["0.1", *["25.0 / 75.0"] * (len(head) - 1)]
-    course = Course((4, 16), (1.0, 2.0), np.ones((2, 2)), np.ones((2, 2)), np.ones(2))
-    assert len(theory.course_table(course).rows) == 5
-    text = plain_markdown(theory.claims_table([Statement("a | b", "place", "holds", "so")]))
-    assert "| a \\| b | place | holds | so |" in text
 
 
 @pytest.mark.slow
@@ -42,6 +26,7 @@ def test_everything_is_written_and_every_claim_has_a_verdict(tmp_path, capsys, m
     with flagsaver.flagsaver(out=str(tmp_path), federations=20, courses=2, longest=32):
         theory.main()
     found = json.loads((tmp_path / "theory.json").read_text())
+    assert found["environment"]["machine"]["cores"] >= 1
     assert len(found["claims"]) == 2 + 2 * len(few) + 2 + 2 + 2
     assert {claim["verdict"] for claim in found["claims"]} <= {"holds", "holds in part", "fails"}
     assert found["convergence"]["rounds"] == [8, 32]

@@ -3,6 +3,7 @@
 import pytest
 
 from experiments.execution import again
+from tests.support.folders import Run, origin, write_folder
 from tests.support.runs import make
 
 
@@ -53,3 +54,12 @@ def test_companions_are_other_seeds_of_the_setting():
 def test_a_record_makes_the_run_that_wrote_it(algorithm, text, fields):
     (run,) = make(algorithm, text, seeds=(3,), **fields)
     assert again.as_run(run.record, run.task_name).id == run.id
+
+
+def test_a_recorded_run_tells_the_machine_that_made_it(tmp_path):
+    old = origin() | {"packages": {"jax": "0.10.2"}}
+    new = old | {"machine": {"cpu": "AMD EPYC", "cores": 2}}
+    runs = [Run("fedavg", {"test": [(50, 1)]}, seed=seed, origins=(seed,)) for seed in (0, 1)]
+    path = write_folder(tmp_path / "f", runs, origins=[old, new])
+    told = [again.made_on(path, rows) for rows in again.recorded(path).values()]
+    assert told == ["1 x cpu:0, jax 0.10.2", "1 x cpu:0, AMD EPYC, 2 cores, jax 0.10.2"]

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import platform
 
 import jax.numpy as jnp
 import numpy as np
@@ -206,3 +208,35 @@ def test_rows_say_where_they_come_from():
     assert set(found["packages"]) == set(folder.PACKAGES)
     assert found["commit"] is None or len(found["commit"].rstrip("+")) == 40
     assert (found["backend"], len(found["devices"])) == ("cpu", 2)
+    assert found["machine"] == folder.machine()
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu"),
+    [
+        ("processor\t: 0\nmodel name\t: AMD EPYC 9B14\nprocessor\t: 1\nmodel name\t: AMD EPYC 9B14\n", "AMD EPYC 9B14"),
+        ("processor\t: 0\nmodel\t: 17\n", "of the system"),  # as Linux on ARM has it
+        (None, "of the system"),  # not Linux
+    ],
+)
+def test_the_machine_is_the_model_of_its_processor_and_its_cores(tmp_path, monkeypatch, text, cpu):
+    monkeypatch.setattr(platform, "processor", lambda: "of the system")
+    if text is not None:
+        (tmp_path / "cpuinfo").write_text(text)
+    found = folder.machine(tmp_path / "cpuinfo")
+    assert found["cpu"] == cpu
+    assert 1 <= found["cores"] <= os.cpu_count()
+
+
+def test_a_machine_without_a_name_is_unknown(tmp_path, monkeypatch):
+    for name in ("processor", "machine"):
+        monkeypatch.setattr(platform, name, str)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert folder.machine(tmp_path / "none") == {"cpu": "unknown", "cores": os.cpu_count()}
+
+
+def test_rows_of_before_the_machine_was_recorded_tell_their_devices():
+    old = {"devices": ["cpu", "cpu"], "packages": {"jax": "0.10.2"}}
+    assert folder.told_machine(old) == "2 x cpu, jax 0.10.2"
+    new = old | {"machine": {"cpu": "AMD EPYC", "cores": 2}}
+    assert folder.told_machine(new) == "2 x cpu, AMD EPYC, 2 cores, jax 0.10.2"

@@ -42,6 +42,23 @@ def test_a_wrong_head_is_read_as_what_it_must_be():
     assert focus.value("std") == Value(14.04, 0.68)
 
 
+def test_errata_of_the_first_table_follow_from_its_numbers():
+    """How much less variance than FedAvg FedEBA+ has, beside the best of the others; and two rows that are alike."""
+    table = printed.tables()["performance"]
+    _, times, alike = table.errata
+    for dataset, best, ratio in (("fashion_mnist", "q-FFL", "2.5"), ("cifar10", "lp-proj", "1.4")):
+        by_method = {line.method: line.value("variance").mean for line in table.lines if line.dataset == dataset}
+        ours, fedavg = by_method["FedEBA+"], by_method["FedAvg"]
+        others = {method: value for method, value in by_method.items() if "FedEBA+" not in method}
+        assert min(others, key=others.get) == best
+        gain, theirs = fedavg - ours, fedavg - others[best]
+        assert f"{gain / theirs:.1f}" == ratio
+        assert f"{ratio} times ({gain:.2f} / {theirs:.2f}, {best})" in times
+    same = [line.value("variance") for line in table.lines if line.method in ("Rank-Core-Fed", "AAggFF")][::2]
+    assert same == [Value(58.19, 2.83)] * 2
+    assert "58.19 with a std of 2.83" in alike
+
+
 def test_grids_name_values():
     assert printed.grids()["FedEBA+"]["tau"] == [0.1, 0.5, 1.0, 5.0, 10.0, 20.0]
     assert len(printed.grids()) == 11
