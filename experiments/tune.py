@@ -235,7 +235,7 @@ def collected(
 def write(asked: Tuning, out: Path, methods: list[Method], series: Sequence[Series]) -> None:
     """The table, the plane, and everything as JSON."""
     title = f"{FLAGS.task}, tuned: {FLAGS.budget} points of each method"
-    below = tuning.notes(methods, asked.task.rounds, asked.test_seeds)
+    below, made = tuning.notes(methods, asked.task.rounds, asked.test_seeds), kinds(asked, methods, series)
     table = tuning.table(title, methods, below)
     tables.show_plain(table, Console(highlight=False, width=220), wrap=0)
     (out / "tune.md").write_text(tables.plain_markdown(table))
@@ -252,18 +252,24 @@ def write(asked: Tuning, out: Path, methods: list[Method], series: Sequence[Seri
         "methods": tuning.as_json(methods),
     }
     folder.write_json(out / "tune.json", content)
-    web.write(out / page.HTML, title, kinds(asked, methods, series), View(task=FLAGS.task), lines=below)
+    provenance = [*page.sources(series), *page.privacy([row.setting for table in made for row in table.rows])]
+    web.write(out / page.HTML, title, made, View(task=FLAGS.task), lines=[*below, *provenance])
     print(f"table: {out / 'tune.md'}; page: {out / page.HTML}; all points: {out / 'tune.json'}")
     drawn(out / "tune.png", partial(tuning.plane, methods, title))
 
 
 def kinds(asked: Tuning, methods: list[Method], series: Sequence[Series]) -> list[tables.Table]:
-    """The test runs as the tables of a report: of the chosen points, and of the defaults."""
+    """The test runs as the tables of a report: of the chosen points, and of the defaults.
+
+    Their rows are those of tune.md, and so are their verdicts: of each method what a client would use.
+    """
+    used = [one._replace(evals={key: own for key, own in one.evals.items() if key[1] == one.shown("personal")})
+            for one in series]  # fmt: skip
     found: dict[str, list[Series]] = {tuning.TUNED: [], tuning.UNTUNED: []}
     for one in methods:
         if one.chosen is not None:
-            found[tuning.TUNED] += tuning.of_point(series, one.algorithm, one.points[one.chosen])
-        found[tuning.UNTUNED] += tuning.of_point(series, one.algorithm, asked.values(one.algorithm, {}))
+            found[tuning.TUNED] += tuning.of_point(used, one.algorithm, one.points[one.chosen])
+        found[tuning.UNTUNED] += tuning.of_point(used, one.algorithm, asked.values(one.algorithm, {}))
     return [
         tables.build(loading.group(own, model=None), f"{FLAGS.task}, {kind}", model=None)
         for kind, own in found.items()

@@ -13,7 +13,7 @@ from experiments import tune
 from experiments.command.runs import Run
 from experiments.execution import folder, runner, session
 from experiments.execution.progress import Progress
-from experiments.reporting import style
+from experiments.reporting import style, tuning
 from tests.support import folders
 from tests.support.runs import MINI, TINY, Killed
 
@@ -39,8 +39,14 @@ def made_up(monkeypatch):
     def figures(run: Run):
         rate = float(run.task.lr)
         accuracy = 80 - 10 * abs(math.log10(rate / 0.05)) + (run.algorithm == "qffl")
-        both = [(accuracy, 100 + 10 * rate)] * (run.task.rounds // folders.EVERY)
-        return {"test": both, "validation": both} if run.validation else {"test": both}
+        splits = ("test", "validation") if run.validation else ("test",)
+        personal = {"ditto": {"global": 0, "personal": 10}, "local_only": {"personal": 11}}
+        models = personal.get(run.algorithm, {"global": 0})
+        return {
+            (split, model): [(accuracy + more, 100 + 10 * rate - more)] * (run.task.rounds // folders.EVERY)
+            for split in splits
+            for model, more in models.items()
+        }
 
     def run(runs, place, progress, **options):
         assert options.get("only_these", False) == (place.name != "test")
@@ -77,6 +83,28 @@ def test_points_are_halved_and_the_best_is_tested_beside_the_defaults(made_up, t
     assert (tmp_path / "out" / "tune.md").read_text().count("| defaults |") == 2
     page = (tmp_path / "out" / "report.html").read_text()
     assert all(f"{MINI}, {kind}" in page for kind in ("tuned", "untuned"))
+    assert "toy_task, 8 runs, 8 rounds, data toy (md5 01234567), commit ffffffffff" in page
+
+
+def test_the_page_judges_as_the_table_does(made_up, tmp_path, monkeypatch):
+    """The same rows, baselines and adjusted p: personal models beside training alone, others beside FedAvg."""
+    shown = []
+    monkeypatch.setattr(tune.web, "write", lambda out, title, made, view, **_: shown.extend(made))
+    with flagsaver.flagsaver(algorithm=["fedavg", "qffl", "ditto", "local_only"], test_seeds=["20:26"]):
+        tune.main()
+    found = json.loads((tmp_path / "out" / "tune.json").read_text())["methods"]
+    for kind, table in zip(("tuned", "untuned"), shown, strict=True):
+        assert [row.setting.algorithm for row in table.rows] == list(found)
+        assert [row.baseline.split(" ")[0] for row in table.rows] == ["", "fedavg", "local_only", ""]
+        for row in table.rows:
+            told = found[row.setting.algorithm]["test"][kind]["against"]
+            for metric in tuning.COMPARED:
+                against = row.cells[metric].against
+                assert told.get(metric) == (None if against is None else pytest.approx(against._asdict()))
+    verdicts = {name: one["test"]["tuned"]["against"].get("mean") for name, one in found.items()}
+    assert verdicts["qffl"]["verdict"] == "better"
+    assert verdicts["ditto"]["verdict"] == "worse"
+    assert verdicts["ditto"]["adjusted"] == 2 / 2**6, "the only row beside local_only"
 
 
 def test_rungs_may_have_fewer_rounds_than_the_test(made_up):
