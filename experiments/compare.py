@@ -21,7 +21,7 @@ from experiments.reporting import loading, summary, tables
 from fedeba_jax import ALGORITHMS
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("baseline", None, "The method that the others are compared with, seed by seed; default fedavg.")
+flags.DEFINE_string("baseline", None, "What all others are compared with; default fedavg, or local_only if personal.")
 common_flags.declare("algorithm", "task", *FIELDS, "data", "data_dir", "seeds", "out", *common_flags.EXECUTION)
 
 DEFAULTS = {

@@ -35,7 +35,10 @@ def define_flags() -> None:
     flags.DEFINE_enum("select_on", "validation", ["validation", "test"], "The data that the choice looks at.")
     flags.DEFINE_enum("metric", "mean", METRICS, "What the choice and the heat maps go by.")
     flags.DEFINE_string("model", "global", "The model that is reported.")
-    flags.DEFINE_string("baseline", None, "What settings are compared with: an algorithm or a label; default fedavg.")
+    flags.DEFINE_string(
+        "baseline", None,
+        "What all rows are compared with: an algorithm or a label; default fedavg, or local_only for personal ones.",
+    )  # fmt: skip
     flags.DEFINE_list("heat", [], "Parameters of the heat maps, across and up: tau,alpha; default the first that vary.")
     flags.DEFINE_bool("plot", True, "Draw the pictures (needs the plot extra).")
 

@@ -4,9 +4,10 @@
         --test_seeds=100:106 --out=runs/tune
 
 Every method gets --budget points of its own space: the learning rate, and what the method declares (docs/tuning.md).
-Half of the points go on for twice the rounds, until two are left for all rounds, or for --tuning_rounds. --dry_run
-shows the plan: runs, rounds and an estimate. Stopped, it is resumed by the same command; with more methods it tunes
-those that are missing. Test runs that the folder `test` has already, of whichever sweep, are not run again.
+Half of the points go on for twice the rounds, until two are left for all rounds, or for --tuning_rounds. In the rungs
+they are evaluated every --tuning_eval_every rounds. --dry_run shows the plan: runs, rounds and an estimate. Stopped, it
+is resumed by the same command; with more methods it tunes those that are missing. Test runs that the folder `test` has
+already, of whichever sweep, are not run again.
 
 Into --out go rung_1, rung_2, ... and test, folders like those of a sweep; tune.json, tune.md, report.html, and
 tune.png and .svg. The default of --out is runs/tune/TASK, of --validation 0.1, of --algorithm all methods.
@@ -17,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 from absl import flags
 from rich.console import Console
 
@@ -27,7 +29,7 @@ from experiments.command.opening import opened
 from experiments.command.runs import Run
 from experiments.command.spaces import Rung
 from experiments.execution import folder, runner, session
-from experiments.execution.batches import measured
+from experiments.execution.batches import Kept, measured
 from experiments.execution.progress import Progress
 from experiments.reporting import loading, page, tables, tuning, web
 from experiments.reporting.series import Series, View
@@ -38,6 +40,9 @@ from fedeba_jax import ALGORITHMS
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("budget", 16, "Random points of each method.", lower_bound=1)
 flags.DEFINE_integer("tuning_rounds", None, "Rounds of the last rung, if fewer than those of the test.", lower_bound=1)
+flags.DEFINE_integer(
+    "tuning_eval_every", None, "Rounds between evaluations in the rungs; default: those of the task.", lower_bound=1
+)
 flags.DEFINE_list("test_seeds", ["100:106"], "Seeds of the test runs; none of --seeds.")
 ALONE = ("distributed", "coordinator_address", "process_id", "num_processes")  # rungs follow one another in one process
 common_flags.declare(*(name for name in common_flags.TRAINING if name not in ALONE))
@@ -67,7 +72,11 @@ class Tuning:
         rounds = FLAGS.tuning_rounds or self.task.rounds
         if rounds > self.task.rounds:
             raise ValueError(f"--tuning_rounds={rounds} exceeds --rounds={self.task.rounds}; give fewer")
-        self.rungs = spaces.rungs(FLAGS.budget, rounds, self.task.eval_every)
+        every = FLAGS.tuning_eval_every
+        if every and every > rounds:
+            raise ValueError(f"--tuning_eval_every={every} exceeds the {rounds} rounds of the last rung; give fewer")
+        self.eval_every = every or self.task.eval_every  # in the rungs
+        self.rungs = spaces.rungs(FLAGS.budget, rounds, self.eval_every)
         self.algorithms: list[str] = FLAGS.algorithm
         for algorithm in self.algorithms:
             hparams.known(algorithm)
@@ -80,7 +89,7 @@ class Tuning:
         return self._runs(
             {algorithm: [self.points[algorithm][i] for i in places] for algorithm, places in alive.items()},
             self.seeds,
-            rounds=rung.rounds,
+            {"rounds": rung.rounds, "eval_every": self.eval_every},
             **self.others,
         )
 
@@ -92,14 +101,14 @@ class Tuning:
                 for algorithm, place in chosen.items()
             },
             self.test_seeds,
-            rounds=self.task.rounds,
+            {},
             **(self.others | {"validation": 0.0}),
         )
 
     def _runs(
-        self, assignments: dict[str, list[Assignment]], seeds: Sequence[int], *, rounds: int, **others: Any
+        self, assignments: dict[str, list[Assignment]], seeds: Sequence[int], changes: dict[str, Any], **others: Any
     ) -> list[Run]:
-        changes = self.changes | {"rounds": rounds}
+        changes = self.changes | changes
         return [
             run
             for algorithm, own in assignments.items()
@@ -122,6 +131,8 @@ class Tuning:
         return [
             f"{FLAGS.task}, {methods} methods: {stages}, on seeds {','.join(FLAGS.seeds)}; then the chosen point and "
             f"the defaults x {self.task.rounds} rounds, on seeds {','.join(FLAGS.test_seeds)}",
+            f"the rungs are evaluated every {self.eval_every} rounds; of these evaluations the last "
+            f"{', '.join(map(str, self.counted()))} count",
             f"each method: {runs:,} runs, {self.rounds():,} rounds; in all {methods * runs:,} runs, "
             f"{methods * self.rounds():,} rounds",
             *(
@@ -129,6 +140,10 @@ class Tuning:
                 for algorithm, space in self.spaces.items()
             ),
         ]
+
+    def counted(self) -> list[int]:
+        """How many evaluations the figures of each rung average."""
+        return [folder.averaged(-(-rung.rounds // self.eval_every)) for rung in self.rungs]
 
     def rounds(self) -> int:
         """Rounds of one method, over all of its runs."""
@@ -142,10 +157,15 @@ def runs() -> list[Run]:
     return asked.rung(asked.rungs[0], {algorithm: list(range(FLAGS.budget)) for algorithm in asked.algorithms})
 
 
+def at_once() -> int:
+    """Runs of a rung at once: on a CPU one for each core, in all rungs, so that these share a program."""
+    return FLAGS.batch_runs or (jax.device_count() if jax.default_backend() == "cpu" else 0)
+
+
 def estimate(asked: Tuning) -> str:
     """Hours in all, from the first rounds of each method."""
     hours = {}
-    planned = runner.plan(*opened(runs(), FLAGS.data_dir), set(), session.how(FLAGS.batch_runs))
+    planned = runner.plan(*opened(runs(), FLAGS.data_dir), set(), session.how(at_once()))
     for group in planned.groups:
         hours[group.algorithm] = measured(group).of(asked.rounds()) / group.batch_runs / 3600
     each = ", ".join(f"{algorithm} {time:.2g}" for algorithm, time in hours.items())
@@ -160,16 +180,17 @@ def main() -> None:
     if FLAGS.dry_run:
         print(estimate(asked))
         return
-    trials, chosen = tune(asked, out)
+    kept = Kept()
+    trials, chosen = tune(asked, out, kept)
     print("test: the chosen points and the defaults", flush=True)
     wanted = asked.test(chosen)
-    session.run(wanted, out / "test", Progress(), batch_runs=FLAGS.batch_runs)
+    session.run(wanted, out / "test", Progress(), batch_runs=FLAGS.batch_runs, kept=kept)
     series = of_runs(loading.load([out / "test"]), wanted)
     methods = [collected(asked, series, algorithm, trials[algorithm], place) for algorithm, place in chosen.items()]
     write(asked, out, methods, series)
 
 
-def tune(asked: Tuning, out: Path) -> tuple[dict[str, list[list[Trial]]], dict[str, int | None]]:
+def tune(asked: Tuning, out: Path, kept: Kept) -> tuple[dict[str, list[list[Trial]]], dict[str, int | None]]:
     """All rungs; what each point of each method came to in them, and the place of the chosen one."""
     alive = {algorithm: list(range(FLAGS.budget)) for algorithm in asked.algorithms}
     trials: dict[str, list[list[Trial]]] = {algorithm: [[] for _ in own] for algorithm, own in asked.points.items()}
@@ -179,7 +200,7 @@ def tune(asked: Tuning, out: Path) -> tuple[dict[str, list[list[Trial]]], dict[s
             break
         print(f"rung {number} of {len(asked.rungs)}: {rung.points} points x {rung.rounds} rounds", flush=True)
         place = out / f"rung_{number}"
-        session.run(wanted, place, Progress("validation"), batch_runs=FLAGS.batch_runs, only_these=True)
+        session.run(wanted, place, Progress("validation"), batch_runs=at_once(), only_these=True, kept=kept)
         series = loading.load([place])
         for algorithm, places in alive.items():
             for i in places:
@@ -193,7 +214,7 @@ def tune(asked: Tuning, out: Path) -> tuple[dict[str, list[list[Trial]]], dict[s
 
 def of_runs(series: Sequence[Series], runs: Sequence[Run]) -> list[Series]:
     """Those of these runs, of one task; the folder may hold others."""
-    names = ("lr", "rounds", "validation")  # what settings of one task may differ in
+    names = ("lr", "rounds", "eval_every", "validation")  # what settings of one task may differ in
     wanted = [(run.algorithm, run.seed, run.record["hparams"], *map(run.settings.get, names)) for run in runs]
     return [one for one in series if (one.algorithm, one.seed, one.hparams, *map(one.settings.get, names)) in wanted]
 
@@ -214,7 +235,7 @@ def collected(
 def write(asked: Tuning, out: Path, methods: list[Method], series: Sequence[Series]) -> None:
     """The table, the plane, and everything as JSON."""
     title = f"{FLAGS.task}, tuned: {FLAGS.budget} points of each method"
-    below = tuning.notes(methods, asked.task.rounds, asked.test_seeds)
+    below, made = tuning.notes(methods, asked.task.rounds, asked.test_seeds), kinds(asked, methods, series)
     table = tuning.table(title, methods, below)
     tables.show_plain(table, Console(highlight=False, width=220), wrap=0)
     (out / "tune.md").write_text(tables.plain_markdown(table))
@@ -231,18 +252,24 @@ def write(asked: Tuning, out: Path, methods: list[Method], series: Sequence[Seri
         "methods": tuning.as_json(methods),
     }
     folder.write_json(out / "tune.json", content)
-    web.write(out / page.HTML, title, kinds(asked, methods, series), View(task=FLAGS.task), lines=below)
+    provenance = [*page.sources(series), *page.privacy([row.setting for table in made for row in table.rows])]
+    web.write(out / page.HTML, title, made, View(task=FLAGS.task), lines=[*below, *provenance])
     print(f"table: {out / 'tune.md'}; page: {out / page.HTML}; all points: {out / 'tune.json'}")
     drawn(out / "tune.png", partial(tuning.plane, methods, title))
 
 
 def kinds(asked: Tuning, methods: list[Method], series: Sequence[Series]) -> list[tables.Table]:
-    """The test runs as the tables of a report: of the chosen points, and of the defaults."""
+    """The test runs as the tables of a report: of the chosen points, and of the defaults.
+
+    Their rows are those of tune.md, and so are their verdicts: of each method what a client would use.
+    """
+    used = [one._replace(evals={key: own for key, own in one.evals.items() if key[1] == one.shown("personal")})
+            for one in series]  # fmt: skip
     found: dict[str, list[Series]] = {tuning.TUNED: [], tuning.UNTUNED: []}
     for one in methods:
         if one.chosen is not None:
-            found[tuning.TUNED] += tuning.of_point(series, one.algorithm, one.points[one.chosen])
-        found[tuning.UNTUNED] += tuning.of_point(series, one.algorithm, asked.values(one.algorithm, {}))
+            found[tuning.TUNED] += tuning.of_point(used, one.algorithm, one.points[one.chosen])
+        found[tuning.UNTUNED] += tuning.of_point(used, one.algorithm, asked.values(one.algorithm, {}))
     return [
         tables.build(loading.group(own, model=None), f"{FLAGS.task}, {kind}", model=None)
         for kind, own in found.items()

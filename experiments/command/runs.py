@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from experiments.command.tasks import Task
 from experiments.command.values import Static, Traced, plain, short, split
 from fedeba_jax.data.dealing import Dealing
+from fedeba_jax.hyperparameters import collaborators
 
 LATER = {"attack": "none", "aggregator": "weighted_sum", "sampling": "uniform", "weigh_by": "after"}
 """Fields of tasks that came later, and their defaults."""
@@ -79,8 +80,14 @@ class Run:
 
     @functools.cached_property
     def parts(self) -> tuple[list[Traced], Static]:
-        """The run's numbers, and all else that its program depends on."""
-        numbers, static = split((self.algorithm, self.hparams, self.task))
+        """The run's numbers, and all else that its program depends on.
+
+        A program is a chunk of rounds. How many rounds a run has in all it knows where the objective depends on it.
+        """
+        task = self.task
+        if "rounds" not in collaborators(task.objective.function):
+            task = dataclasses.replace(task, rounds=min(task.rounds, task.eval_every))
+        numbers, static = split((self.algorithm, self.hparams, task))
         return numbers, static
 
     def label(self, names: Iterable[str]) -> str:
@@ -90,10 +97,10 @@ class Run:
 
 
 def grouped(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs that share a compilation together, in the order of their first appearance."""
+    """Runs that share a compilation and their number of rounds together, in the order of their first appearance."""
     groups: list[tuple[Any, list[Run]]] = []
     for run in runs:
-        key = (run.parts[1], run.validation, run.state_dtype)
+        key = (run.parts[1], run.task.rounds, run.validation, run.state_dtype)
         members = next((members for other, members in groups if other == key), None)
         if members is None:
             groups.append((key, members := []))

@@ -8,7 +8,7 @@ from experiments.command import datasets
 from experiments.command.flags import FLAGS
 from experiments.command.runs import Run, varying
 from experiments.execution import cluster, devices, folder, processes, runner
-from experiments.execution.batches import How, estimate
+from experiments.execution.batches import How, Kept, estimate
 from experiments.execution.progress import Progress
 from fedeba_jax import client_map as maps
 
@@ -44,6 +44,7 @@ def run(
     only_these: bool = False,
     in_detail: bool = False,
     over: cluster.Resources | None = None,
+    kept: Kept | None = None,
 ) -> None:
     """Run what is missing, with progress, here or over a cluster; stopped, it says how to resume."""
 
@@ -59,7 +60,7 @@ def run(
             if over:
                 cluster.execute(runs, out, tell, resources=over, **common)
             else:
-                runner.execute(runs, out, tell, log_rounds=log_rounds, only_these=only_these, **common)
+                runner.execute(runs, out, tell, log_rounds=log_rounds, only_these=only_these, kept=kept, **common)
     except KeyboardInterrupt as stop:
         processes.leave()
         held = "what is done is" if (out / folder.RESULTS).exists() else "nothing was evaluated yet; it belongs"

@@ -3,6 +3,7 @@
 Every binary writes the same layout (experiment.json, results.jsonl, timings.jsonl), so there is one loader.
 """
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,8 @@ from experiments.reporting.series import (
     grouped,
     sort_key,
 )
+from fedeba_jax import ALGORITHMS
+from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.metrics import MEASURES
 
 NOT_COMPARED = ("eval_every",)  # settings that change when a run is evaluated, not what it does
@@ -227,6 +230,13 @@ def _experiment(folder: Path) -> dict[str, Any]:
     return description(folder)
 
 
+@functools.cache
+def _later(algorithm: str) -> dict[str, Any]:
+    """Choices of a method at their defaults: a row that was written before there was a choice had the default."""
+    known = hyperparameters(ALGORITHMS[algorithm]) if algorithm in ALGORITHMS else {}
+    return {name: h.default for name, h in known.items() if h.choices}
+
+
 def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], rate: float | None) -> Series:
     """The series that has these rows."""
     first, last = rows[0], rows[-1]
@@ -234,7 +244,7 @@ def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], r
     attackers = frozenset(last["attacked"]["attackers"] if "attacked" in last else ())
     return Series(
         algorithm=first["algorithm"],
-        hparams=first["hparams"],
+        hparams=first["hparams"] | _later(first["algorithm"]) | first["hparams"],
         settings=first["settings"] | {"rounds": first["rounds"]},
         seed=first["seed"],
         source=source,

@@ -11,7 +11,8 @@ from experiments.reporting.columns import COLUMNS
 from experiments.reporting.series import DEALT, Item, Setting, View, by_algorithm, grouped
 from experiments.reporting.statistics import FEWEST, WORSE, judged, paired
 
-BASELINE = "fedavg"  # that settings are compared with, where it is among them
+BASELINES = {"global": "fedavg", "personal": "local_only"}
+"""What one model for all, and what a model for each client, is compared with, where it is among the settings."""
 ON_TEST = "the choice used the test data: the figures of chosen settings are optimistic"
 FAR = 5.0  # points of mean accuracy
 
@@ -47,8 +48,12 @@ def leaders_first(order: Sequence[Item], algorithm: Callable[[Item], str]) -> li
     return sorted(order, key=lambda item: item not in leaders)
 
 
-def baseline(settings: Sequence[Setting], asked: str | None = None) -> dict[Setting, Setting]:
+def baseline(
+    settings: Sequence[Setting], asked: str | None = None, prediction: str = "global"
+) -> dict[Setting, Setting]:
     """The setting that each is compared with: one of the algorithm, or with the label, that was asked for.
+
+    If none was, it goes by what is shown of a setting (BASELINES): "global" or "personal" predictions.
 
     It must be of the same data, dealt in the same way. Where there are several, it is the one that has the same values
     of all parameters that both have. A setting without such a one, the baseline itself, and what diverged or is
@@ -57,7 +62,7 @@ def baseline(settings: Sequence[Setting], asked: str | None = None) -> dict[Sett
     Raises:
       ValueError: if there is no such algorithm or label.
     """
-    name = asked or BASELINE
+    name = asked or BASELINES[prediction]
     candidates = [s for s in settings if name in (s.algorithm, s.label)]
     if asked and not candidates:
         known = ", ".join(by_algorithm(settings))

@@ -33,7 +33,7 @@ class Comparison(NamedTuple):
     low: float | None  # of the 95 % interval; None with fewer than FEWEST seeds
     high: float | None
     p: float  # of the two-sided sign-flip test; NaN if nothing can be compared
-    adjusted: float | None  # p after `judged`: by Benjamini and Hochberg, over the rows of a table
+    adjusted: float | None  # p after `judged`: by Benjamini and Hochberg, over rows of a table
     improvement: float  # share of the seeds at which the first is better; a tie counts half
     seeds: int
     verdict: str
@@ -65,23 +65,29 @@ def paired(one: dict[int, float], other: dict[int, float], *, higher: bool) -> C
     return found._replace(verdict=_verdict(found, higher=higher))
 
 
-def judged(comparisons: Sequence[Comparison | None]) -> list[Comparison | None]:
+def judged(comparisons: Sequence[Comparison | None], families: Sequence[str] = ()) -> list[Comparison | None]:
     """The rows of a table with p-values adjusted for their number, and the verdicts that then remain.
+
+    With families, one name for each row, they are adjusted for the number of rows of the same family.
 
     Benjamini and Hochberg's adjusted p bounds the expected share of false ones among the rows that say "better" or
     "worse". An adjusted p is never smaller than p, so that verdicts only get weaker. None, what cannot be compared, and
     rows with too few seeds, which can have no verdict, take no part.
     """
-    known = {i: one for i, one in enumerate(comparisons) if one and one.verdict not in (TOO_FEW, NOT_COMPARABLE)}
     found = list(comparisons)
+    known: dict[str, dict[int, Comparison]] = {}
+    for i, one in enumerate(comparisons):
+        if one is not None and one.verdict not in (TOO_FEW, NOT_COMPARABLE):
+            known.setdefault(families[i] if families else "", {})[i] = one
     if not known:
         return found
     from scipy import stats  # longer to import than JAX, and most runs show no verdict
 
-    adjusted = stats.false_discovery_control([one.p for one in known.values()])
-    for (i, one), p in zip(known.items(), map(float, adjusted), strict=True):
-        weaker = one.verdict in (BETTER, WORSE) and p > LEVEL
-        found[i] = one._replace(adjusted=p, verdict=NO_DIFFERENCE if weaker else one.verdict)
+    for family in known.values():
+        adjusted = stats.false_discovery_control([one.p for one in family.values()])
+        for (i, one), p in zip(family.items(), map(float, adjusted), strict=True):
+            weaker = one.verdict in (BETTER, WORSE) and p > LEVEL
+            found[i] = one._replace(adjusted=p, verdict=NO_DIFFERENCE if weaker else one.verdict)
     return found
 
 
@@ -181,7 +187,12 @@ def mark(means: Sequence[float], *, higher: bool) -> list[str]:
 
 
 def cells(
-    values: Sequence[dict[int, float]], taking_part: Sequence[bool], baselines: Sequence[int | None], *, higher: bool
+    values: Sequence[dict[int, float]],
+    taking_part: Sequence[bool],
+    baselines: Sequence[int | None],
+    *,
+    higher: bool,
+    families: Sequence[str] = (),
 ) -> list[Cell]:
     """The cells of one column.
 
@@ -190,13 +201,15 @@ def cells(
       taking_part: only these rows are marked.
       baselines: the row that each is compared with; None: with none.
       higher: whether a higher value is better.
+      families: of the rows, see `judged`.
     """
     found = [spread(list(by_seed.values())) for by_seed in values]
     means = [cell.mean if part else math.nan for cell, part in zip(found, taking_part, strict=True)]
-    comparisons = judged([
+    compared = [
         None if other is None else paired(own, values[other], higher=higher)
         for own, other in zip(values, baselines, strict=True)
-    ])  # fmt: skip
+    ]
+    comparisons = judged(compared, families)
     marked = zip(found, mark(means, higher=higher), comparisons, strict=True)
     return [cell._replace(mark=sign, against=against) for cell, sign, against in marked]
 

@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from experiments.reporting.columns import ALONE, COLUMNS, COMPARED, FRONT, REPORT, Column, column, compared
-from experiments.reporting.selection import baseline, rivals
-from experiments.reporting.series import LAST, Setting, View, text
+from experiments.reporting.selection import BASELINES, baseline, rivals
+from experiments.reporting.series import LAST, Setting, View, grouped, text
 from experiments.reporting.statistics import FEWEST, Cell, cells, pareto_front
 
 WIDE = 240  # characters of a line in a file or a pipe
@@ -29,7 +29,11 @@ CORRECTED = "corrected var.: the variance without the noise of few test examples
 GAP = "gap to own best: mean over clients of what each would gain by training alone (local_only), or 0"
 NO_RIVAL = "a model for each client is no rival of one model for all: it is neither marked nor on the front"
 FAA = "FAA: largest minus smallest excess loss of a client, which is its test loss minus that of training alone"
-RULES = "p: exact sign-flip test over common seeds, adjusted over the rows; verdicts: docs/statistics.md"
+APART = "a model for each client is compared with {personal}, if it is here; others with {global}".format(**BASELINES)
+RULES = (
+    "p: exact sign-flip test over common seeds, adjusted over the rows that are compared with the same method; "
+    "verdicts: docs/statistics.md"
+)
 VALUES = ("mean", "std", "ci95_low", "ci95_high", "mark")  # of each column in a CSV file
 AGAINST = (
     "difference", "difference_ci95_low", "difference_ci95_high", "p", "p_adjusted", "improvement", "common_seeds",
@@ -48,6 +52,11 @@ class Row(NamedTuple):
     is_rival: bool = True  # whether it may be best: not if it diverged, nor a model for each client beside one for all
     baseline: str = ""  # the label of the row that it is compared with; "": none
     on_front: bool = False
+
+    @property
+    def prediction(self) -> str:
+        """What it shows, by what it is compared with: "personal", a model for each client, or "global"."""
+        return "personal" if self.setting.runs[0].shown(self.model) == "personal" else "global"
 
 
 class Table(NamedTuple):
@@ -87,25 +96,30 @@ def build(
 ) -> Table:
     """One row per setting; with model=None, one for its global model and one for its personal predictions.
 
-    Each is compared with the setting that `against` names (an algorithm or a label), by default with that of fedavg
-    where there is one. A column without any number is left out.
+    Each is compared with the setting that `against` names (an algorithm or a label). By default a model for each client
+    is compared with local_only and all others with fedavg, where there is one; p-values are adjusted over the rows that
+    are compared with the same method. A column without any number is left out.
     """
     rows = blank_rows(settings, model)
     part = [row.is_rival for row in rows]
-    others = _baselines(rows, baseline(settings, against))
+    others = _baselines(rows, settings, against)
+    families = ["" if other is None else rows[other].setting.algorithm for other in others]
     columns = []
     for key in keys:
         values = [row.setting.values(key, View(row.model, last)) for row in rows]
         if key in ALONE and all(math.isnan(value) for by_seed in values for value in by_seed.values()):
             continue
-        for row, cell in zip(rows, cells(values, part, others, higher=COLUMNS[key].higher_is_better), strict=True):
+        made = cells(values, part, others, higher=COLUMNS[key].higher_is_better, families=families)
+        for row, cell in zip(rows, made, strict=True):
             row.cells[key] = cell
         columns.append(column(key, max((row.cells[key].mean for row in rows), default=0.0)))
     has_front = set(FRONT) <= set(keys) and sum(part) > 1
     front = _front(rows, part) if has_front else []
     told = ["" if other is None else rows[other].label for other in others]
     rows = [row._replace(baseline=told[i], on_front=i in front) for i, row in enumerate(rows)]
-    return Table(title, columns, rows, _notes(rows, columns, model, last, has_front), has_front)
+    notes = _notes(rows, columns, model, last, has_front)
+    apart = not against and any(told) and len({row.prediction for row in rows}) > 1
+    return Table(title, columns, rows, [*notes, *[APART] * apart], has_front)
 
 
 def blank_rows(settings: Sequence[Setting], model: str | None) -> list[Row]:
@@ -126,8 +140,8 @@ def comparison(table: Table, keys: Sequence[str] = COMPARED) -> Table | None:
     columns = [part for c in table.columns if c.key in keys for part in compared(c)]
     if not rows or not columns:
         return None
-    names = list(dict.fromkeys(row.baseline for row in rows))
-    other = names[0] if len(names) == 1 else f"{names[0].split()[0]} with the same settings"
+    names = grouped(dict.fromkeys(row.baseline for row in rows), lambda label: label.split()[0])
+    other = " or ".join(own[0] if len(own) == 1 else f"{name} with the same settings" for name, own in names.items())
     few = any(one.seeds < FEWEST for row in rows for cell in row.cells.values() if (one := cell.against))
     notes = [f"Δ: this minus {other}, mean over common seeds", RULES, *([FEW_SEEDS] if few else [])]
     return Table(f"{table.title}, compared with {other}", columns, rows, notes)
@@ -140,11 +154,12 @@ def _front(rows: Sequence[Row], part: Sequence[bool]) -> list[int]:
     return [usable[i] for i in pareto_front([ranks[i] for i in usable])]
 
 
-def _baselines(rows: Sequence[Row], found: dict[Setting, Setting]) -> list[int | None]:
+def _baselines(rows: Sequence[Row], settings: Sequence[Setting], against: str | None) -> list[int | None]:
     """The place of the row that each row is compared with, of the same model if there is such a one."""
+    found = {prediction: baseline(settings, against, prediction) for prediction in BASELINES}
     places: list[int | None] = []
     for row in rows:
-        own = [i for i, other in enumerate(rows) if other.setting is found.get(row.setting)]
+        own = [i for i, other in enumerate(rows) if other.setting is found[row.prediction].get(row.setting)]
         same = [i for i in own if rows[i].model == row.model]
         places.append(next(iter(same or own), None))
     return places

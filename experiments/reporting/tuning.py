@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.reporting.columns import COLUMNS
+from experiments.reporting.selection import BASELINES
 from experiments.reporting.series import Series, View
 from experiments.reporting.statistics import NOT_COMPARABLE, Comparison, interval, judged, paired, pareto_front
 from experiments.reporting.style import color, figure, line, marker
-from experiments.reporting.tables import Plain
+from experiments.reporting.tables import CORRECTED, Plain
 
 CLOSE = 0.5  # points of accuracy within which the variance decides
 RULE = (
     f"highest mean accuracy on validation data; of the points within {CLOSE:g} points of a method's best, the one with "
     "the smallest variance over clients"
 )
-MEASURED = ("mean", "variance", "worst5")
+MEASURED = ("mean", "variance", "variance_corrected", "worst5")
 COMPARED = ("mean", "variance")
-REFERENCES = {"global": "fedavg", "personal": "local_only"}  # what a method with such a prediction is compared with
 TUNED, UNTUNED = "tuned", "untuned"
 
 Point = Mapping[str, float]  # values by name
@@ -86,15 +86,19 @@ def tested(own: Sequence[Series]) -> dict[str, dict[int, float]]:
 
 
 def verdicts(methods: Sequence[Method], kind: str) -> dict[str, dict[str, Comparison]]:
-    """By algorithm and metric, each against its reference of the same kind; p-values are adjusted over the methods."""
+    """By algorithm and metric, each against its reference of the same kind.
+
+    p-values are adjusted over the methods with the same reference, as in all tables.
+    """
     known = {one.algorithm: one for one in methods if kind in one.figures}
-    references = {name: known.get(REFERENCES[one.prediction]) for name, one in known.items()}
+    references = {name: known.get(BASELINES[one.prediction]) for name, one in known.items()}
     pairs = [(one, other) for name, one in known.items() if (other := references[name]) and other is not one]
     found: dict[str, dict[str, Comparison]] = {one.algorithm: {} for one, _ in pairs}
     for metric in COMPARED:
         higher = COLUMNS[metric].higher_is_better
         figures = [(one.figures[kind][metric], other.figures[kind][metric]) for one, other in pairs]
-        each = judged([paired(own, base, higher=higher) for own, base in figures])
+        families = [other.algorithm for _, other in pairs]
+        each = judged([paired(own, base, higher=higher) for own, base in figures], families)
         for (one, _), comparison in zip(pairs, each, strict=True):
             if comparison is not None:
                 found[one.algorithm][metric] = comparison
@@ -157,8 +161,9 @@ def notes(methods: Sequence[Method], rounds: int, seeds: Sequence[int]) -> list[
     return [
         f"test data, {rounds} rounds, seeds {', '.join(map(str, seeds))}; [95 % interval], with 6 seeds or more",
         f"chosen by: {RULE}",
-        f"reference: {REFERENCES['global']} of the same kind, tuned or not",
-        *[f"(personal): the clients' own models; their reference is {REFERENCES['personal']}"] * personal,
+        CORRECTED,
+        f"reference: {BASELINES['global']} of the same kind, tuned or not",
+        *[f"(personal): the clients' own models; their reference is {BASELINES['personal']}"] * personal,
     ]
 
 

@@ -29,7 +29,7 @@ SHADED = ("mean", "variance", "variance_corrected", "worst5")
 RULES = (
     "Everything is compared seed by seed: the same seed has the same split, the same first model and the same cohorts.",
     "Δ: mean difference to the baseline over common seeds, with a 95 % interval (BCa bootstrap over seeds).",
-    "p: exact two-sided sign-flip test, adjusted by Benjamini and Hochberg over the rows of the table.",
+    "p: exact two-sided sign-flip test, adjusted by Benjamini and Hochberg over the rows with one method as baseline.",
     "better, worse: adjusted p at most 0.05, and the interval does not hold 0. Otherwise: no difference shown.",
     "too few seeds: fewer than 6 common seeds, of which no test can tell anything at that level.",
     "not comparable: a run diverged at a common seed.",

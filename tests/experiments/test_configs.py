@@ -30,3 +30,13 @@ def test_tuning_on_fashion_mnist_leaves_out_lp_proj_alone():
     with flagsaver.flagsaver():
         flags.FLAGS(["binary", f"--flagfile={ROOT / 'experiments/configs/tune_fashion_mnist.flags'}"])
         assert {run.algorithm for run in tune.runs()} == ALGORITHMS.keys() - {"lp_proj"}
+
+
+def test_several_evaluations_count_in_every_rung_of_the_tuning_on_fashion_mnist():
+    """As docs/tuning.md says; of one evaluation alone the last cohort would choose."""
+    with flagsaver.flagsaver():
+        flags.FLAGS(["binary", f"--flagfile={ROOT / 'experiments/configs/tune_fashion_mnist.flags'}"])
+        asked = tune.Tuning()
+        assert asked.rungs == [(16, 80), (8, 140), (4, 260), (2, 500)]
+        assert asked.counted() == [2, 3, 5, 5]
+        assert {run.task.eval_every for run in asked.test({"fedavg": 0})} == {50}

@@ -4,15 +4,16 @@ import dataclasses
 import json
 import math
 
+import jax
 import pytest
 from absl import flags
 from absl.testing import flagsaver
 
 from experiments import tune
 from experiments.command.runs import Run
-from experiments.execution import runner, session
+from experiments.execution import folder, runner, session
 from experiments.execution.progress import Progress
-from experiments.reporting import style
+from experiments.reporting import style, tuning
 from tests.support import folders
 from tests.support.runs import MINI, TINY, Killed
 
@@ -38,8 +39,14 @@ def made_up(monkeypatch):
     def figures(run: Run):
         rate = float(run.task.lr)
         accuracy = 80 - 10 * abs(math.log10(rate / 0.05)) + (run.algorithm == "qffl")
-        both = [(accuracy, 100 + 10 * rate)] * (run.task.rounds // folders.EVERY)
-        return {"test": both, "validation": both} if run.validation else {"test": both}
+        splits = ("test", "validation") if run.validation else ("test",)
+        personal = {"ditto": {"global": 0, "personal": 10}, "local_only": {"personal": 11}}
+        models = personal.get(run.algorithm, {"global": 0})
+        return {
+            (split, model): [(accuracy + more, 100 + 10 * rate - more)] * (run.task.rounds // folders.EVERY)
+            for split in splits
+            for model, more in models.items()
+        }
 
     def run(runs, place, progress, **options):
         assert options.get("only_these", False) == (place.name != "test")
@@ -76,12 +83,57 @@ def test_points_are_halved_and_the_best_is_tested_beside_the_defaults(made_up, t
     assert (tmp_path / "out" / "tune.md").read_text().count("| defaults |") == 2
     page = (tmp_path / "out" / "report.html").read_text()
     assert all(f"{MINI}, {kind}" in page for kind in ("tuned", "untuned"))
+    assert "toy_task, 8 runs, 8 rounds, data toy (md5 01234567), commit ffffffffff" in page
+
+
+def test_the_page_judges_as_the_table_does(made_up, tmp_path, monkeypatch):
+    """The same rows, baselines and adjusted p: personal models beside training alone, others beside FedAvg."""
+    shown = []
+    monkeypatch.setattr(tune.web, "write", lambda out, title, made, view, **_: shown.extend(made))
+    with flagsaver.flagsaver(algorithm=["fedavg", "qffl", "ditto", "local_only"], test_seeds=["20:26"]):
+        tune.main()
+    found = json.loads((tmp_path / "out" / "tune.json").read_text())["methods"]
+    for kind, table in zip(("tuned", "untuned"), shown, strict=True):
+        assert [row.setting.algorithm for row in table.rows] == list(found)
+        assert [row.baseline.split(" ")[0] for row in table.rows] == ["", "fedavg", "local_only", ""]
+        for row in table.rows:
+            told = found[row.setting.algorithm]["test"][kind]["against"]
+            for metric in tuning.COMPARED:
+                against = row.cells[metric].against
+                assert told.get(metric) == (None if against is None else pytest.approx(against._asdict()))
+    verdicts = {name: one["test"]["tuned"]["against"].get("mean") for name, one in found.items()}
+    assert verdicts["qffl"]["verdict"] == "better"
+    assert verdicts["ditto"]["verdict"] == "worse"
+    assert verdicts["ditto"]["adjusted"] == 2 / 2**6, "the only row beside local_only"
 
 
 def test_rungs_may_have_fewer_rounds_than_the_test(made_up):
     with flagsaver.flagsaver(tuning_rounds=4):
         tune.main()
     assert [{run.task.rounds for run in runs} for _, runs in made_up] == [{2}, {4}, {8}]
+
+
+def test_rungs_may_be_evaluated_more_often_than_the_test(made_up):
+    """So several evaluations of a short rung count, and runs that were done before count as test runs."""
+    with flagsaver.flagsaver(tuning_eval_every=1):
+        tune.main()
+    assert [{run.task.eval_every for run in runs} for _, runs in made_up] == [{1}, {1}, {2}]
+    with flagsaver.flagsaver(budget=8, tuning_eval_every=3):
+        assert [rung.rounds for rung in tune.Tuning().rungs] == [3, 6, 8]
+        assert tune.Tuning().counted() == [1, 1, 1]
+    with flagsaver.flagsaver(budget=8, rounds=96, tuning_eval_every=4):
+        assert tune.Tuning().counted() == [3, 5, 5]
+
+
+def test_the_test_takes_runs_with_its_own_evaluations_alone(made_up, tmp_path):
+    """A folder may hold the same runs, evaluated at other rounds."""
+    tune.main()
+    runs = made_up[-1][1]
+    others = [dataclasses.replace(run, task=dataclasses.replace(run.task, eval_every=1)) for run in runs]
+    assert not {run.id for run in runs} & {run.id for run in others}
+    series = tune.loading.load([tmp_path / "out" / "test"])
+    assert len(tune.of_runs(series, runs)) == len(runs)
+    assert tune.of_runs(series, others) == []
 
 
 def test_a_method_whose_points_all_diverge_is_shown_at_its_defaults(made_up, tmp_path, capsys, monkeypatch):
@@ -95,9 +147,26 @@ def test_a_method_whose_points_all_diverge_is_shown_at_its_defaults(made_up, tmp
     assert json.loads((tmp_path / "out" / "tune.json").read_text())["methods"]["fedavg"]["chosen"] is None
 
 
-def test_a_method_s_points_share_a_program_in_each_rung():
-    runs = tune.runs()
+def test_the_rungs_of_a_method_share_a_program():
+    asked = tune.Tuning()
+    runs = [run for rung in asked.rungs for run in asked.rung(rung, {name: [0, 1] for name in asked.algorithms})]
     assert len({(run.algorithm, run.parts[1]) for run in runs}) == 2
+
+
+@pytest.mark.parametrize("objective", ["cross_entropy", "lsr"])
+def test_a_method_compiles_once_for_all_rungs_and_once_for_the_test(objective, tmp_path, capsys):
+    """But for objectives that depend on the number of rounds: these compile in every rung."""
+    with flagsaver.flagsaver(algorithm=["fedavg"], budget=2 * jax.device_count(), objective=objective):
+        tune.main()
+        rungs = len(tune.Tuning().rungs)
+    capsys.readouterr()
+    compiled = {
+        place.parent.name: sum(row["compiled"] for row in folder.read_rows(place))
+        for place in (tmp_path / "out").glob("*/timings.jsonl")
+    }
+    assert rungs > 1
+    once = {"rung_1": 1, **{f"rung_{n}": int(objective == "lsr") for n in range(2, rungs + 1)}, "test": 1}
+    assert compiled == once
 
 
 def test_a_dry_run_tells_runs_rounds_and_time_and_writes_nothing(tmp_path, capsys, monkeypatch):
@@ -106,6 +175,7 @@ def test_a_dry_run_tells_runs_rounds_and_time_and_writes_nothing(tmp_path, capsy
         tune.main()
     shown = capsys.readouterr().out
     assert "4 points x 4 rounds, then 2 points x 8 rounds" in shown
+    assert "evaluated every 2 rounds; of these evaluations the last 1, 2 count" in shown
     assert "each method: 10 runs, 64 rounds; in all 20 runs, 128 rounds" in shown
     assert "qffl: lr=0.01..1:log, q=0.001..15:log" in shown
     assert "about 3 hours here" in shown
@@ -118,6 +188,8 @@ def test_a_dry_run_tells_runs_rounds_and_time_and_writes_nothing(tmp_path, capsy
         ({"test_seeds": ["0:3"]}, "--test_seeds and --seeds both have 0; give fresh seeds"),
         ({"test_seeds": ["x"]}, "--test_seeds: 'x' is not a seed"),
         ({"tuning_rounds": 9}, "--tuning_rounds=9 exceeds --rounds=8; give fewer"),
+        ({"tuning_eval_every": 9}, "--tuning_eval_every=9 exceeds the 8 rounds of the last rung; give fewer"),
+        ({"tuning_rounds": 4, "tuning_eval_every": 5}, "--tuning_eval_every=5 exceeds the 4 rounds"),
         ({"validation": 0.0}, "--validation=0 leaves nothing to choose points on"),
         ({"algorithm": ["fedavg", "fedavgg"]}, "--algorithm=fedavgg is not known"),
         ({"random_seed": -1}, "--random_seed: -1 is not a seed"),
@@ -128,14 +200,17 @@ def test_errors(changes, message):
         tune.main()
 
 
-def test_a_budget_is_at_least_one():
+@pytest.mark.parametrize("name", ["budget", "tuning_rounds", "tuning_eval_every"])
+def test_counts_are_at_least_one(name):
     with pytest.raises(flags.IllegalFlagValueError):
-        flags.FLAGS["budget"].parse("0")
+        flags.FLAGS[name].parse("0")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_programs")
 def test_stopped_at_any_chunk_it_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tune, "Kept", runner.Kept)
+
     def files(place):
         return [(place / name).read_bytes() for name in FILES]
 

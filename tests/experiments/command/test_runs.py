@@ -42,6 +42,16 @@ def test_what_changes_the_program_is_a_group_of_its_own(changes):
     assert len(grouped([run, other])) == 2
 
 
+def test_runs_of_other_lengths_have_one_program_and_groups_of_their_own():
+    """Unless the objective depends on the length, or a run is shorter than a chunk."""
+    runs = make("fedavg", grid=("rounds=4,8",), eval_every=2)
+    assert runs[0].parts == runs[1].parts
+    assert len(grouped(runs)) == 2
+    for others in (make("fedavg", grid=("rounds=4,8",), eval_every=2, objective="lsr"),
+                   make("fedavg", grid=("rounds=1,8",), eval_every=2)):  # fmt: skip
+        assert others[0].parts[1] != others[1].parts[1]
+
+
 ID = "b0ddd51f97d9"  # of the run below; if it changes, folders of earlier versions cannot be resumed
 
 

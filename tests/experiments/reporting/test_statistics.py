@@ -153,6 +153,8 @@ def test_p_values_are_adjusted_over_the_rows_of_a_table():
     alone = judged([clear, unclear])
     assert alone[0].adjusted == 4 / 64
     assert alone[0].verdict == NO_DIFFERENCE, "one of two rows at p = 2/64 is not enough"
+    apart = judged([clear, unclear, clear], ["a", "a", "b"])
+    assert apart == [*alone, *judged([clear])], "over the rows of a family"
     assert judged([]) == []
     assert judged([None, broken]) == [None, broken]
     assert judged([against_zero([1.0, 2.0])])[0].verdict == TOO_FEW

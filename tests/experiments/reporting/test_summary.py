@@ -24,7 +24,9 @@ def test_a_summary_holds_the_figures_over_seeds(folder):
     content = summary.summarize(load([folder]))
     assert (content["format"], content["version"]) == ("fedeba_jax summary", 2)
     (setting,) = content["settings"]
-    assert (setting["algorithm"], setting["hparams"], setting["seeds"]) == ("fedavg", {"mu": 1.0}, [0, 1])
+    assert (setting["algorithm"], setting["hparams"], setting["seeds"]) == (
+        "fedavg", {"mu": 1.0, "weighting": "examples"}, [0, 1],
+    )  # fmt: skip
     assert setting["settings"] == {"lr": 0.1, "eval_every": 2, "rounds": 12, "validation": 0.1}
     assert (setting["rounds"], setting["diverged"]) == ({"done": 12, "planned": 12}, {})
     figures = setting["models"]["global"]

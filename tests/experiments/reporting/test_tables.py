@@ -184,6 +184,49 @@ def test_rows_are_compared_with_the_baseline_seed_by_seed(six):
     assert r"$\Delta$ variance [95 \%]" in latex
 
 
+def test_a_model_for_each_client_is_compared_with_training_alone(tmp_path):
+    """Two rows have FedAvg as their baseline, one of which does not differ; one has local_only, with p = 1/32."""
+    models = {
+        "fedavg": {"global": 60},
+        "qffl": {"global": 60},
+        "ditto": {"global": 61, "personal": 70},
+        "local_only": {"personal": 71},
+    }
+    runs = [
+        Run(name, {("test", model): [(mean + seed, 4.0)] for model, mean in own.items()}, seed=seed)
+        for name, own in models.items() for seed in range(6)
+    ]  # fmt: skip
+    folder = write_folder(tmp_path / "f", runs)
+
+    def found(table):
+        return {row.label: (row.baseline, row.cells["mean"].against) for row in table.rows if row.baseline}
+
+    def table_for(model, left_out="", **options):
+        series = [one for one in load([folder]) if one.algorithm != left_out]
+        return tables.build(group(series, model), "title", model=model, **options)
+
+    table = table_for(None)
+    told = found(table)
+    assert {label: (other, one.adjusted, one.verdict) for label, (other, one) in told.items()} == {
+        "qffl": ("fedavg", 1, "no difference shown"),
+        "ditto": ("fedavg", 1 / 16, "no difference shown"),
+        "ditto (personal)": ("local_only (personal)", 1 / 32, "worse"),
+    }
+    assert tables.APART in table.notes
+    assert tables.comparison(table).title == "title, compared with fedavg or local_only (personal)"
+    assert {label: other for label, (other, _) in found(table_for("global")).items()} == {
+        "qffl": "fedavg", "ditto": "fedavg"
+    }  # fmt: skip
+    assert {label: other for label, (other, _) in found(table_for("personal")).items()} == {
+        "qffl prediction=global": "fedavg prediction=global", "ditto": "local_only"
+    }  # fmt: skip
+    assert set(found(table_for(None, left_out="local_only"))) == {"qffl", "ditto"}, "nothing to be compared with"
+    asked = table_for(None, against="fedavg")
+    assert {other for other, _ in found(asked).values()} == {"fedavg"}
+    assert set(found(asked)) == {"qffl", "ditto", "ditto (personal)", "local_only (personal)"}
+    assert tables.APART not in asked.notes
+
+
 def test_a_verdict_stands_where_enough_rows_are_clear(six):
     table = table_of([six], against="fedfair")
     verdicts = {row.setting.algorithm: row.cells["variance"].against for row in table.rows}

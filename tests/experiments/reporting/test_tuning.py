@@ -40,6 +40,7 @@ def test_rungs_and_tests_have_figures_by_the_same_rule(tmp_path):
     series = load([write_folder(tmp_path / "f", [Run("fedavg", figures)])])
     assert tuning.trial(series, 10) == Trial(10, 22.5, 2)
     assert tuning.tested(series)["mean"] == {0: 45}
+    assert tuning.tested(series)["variance_corrected"] == {0: 0.9}, "the noise is a tenth"
 
 
 def method(algorithm, accuracy, variance, *, prediction="global", chosen=0):
@@ -48,7 +49,8 @@ def method(algorithm, accuracy, variance, *, prediction="global", chosen=0):
     def by_seed(value):
         return {seed: value + 0.01 * seed**2 for seed in range(6)}
 
-    figures = {"mean": by_seed(accuracy), "variance": by_seed(variance), "worst5": by_seed(accuracy - 20)}
+    figures = {"mean": by_seed(accuracy), "variance": by_seed(variance), "variance_corrected": by_seed(variance - 8),
+               "worst5": by_seed(accuracy - 20)}  # fmt: skip
     kinds = {} if chosen is None else {tuning.TUNED: figures}
     return Method(
         algorithm, {"lr": "0.01..1:log"}, [{"lr": 0.2}], [trials((accuracy, variance))], chosen,
@@ -57,6 +59,7 @@ def method(algorithm, accuracy, variance, *, prediction="global", chosen=0):
 
 
 def test_methods_are_judged_against_fedavg_and_personal_ones_against_training_alone():
+    """Six seeds give p = 1/32 at best. Adjusted over two methods it is 1/16, if the other does not differ."""
     found = tuning.verdicts(
         [
             method("fedavg", 80, 100),
@@ -73,10 +76,10 @@ def test_methods_are_judged_against_fedavg_and_personal_ones_against_training_al
         "qffl": WORSE,
         "ditto": WORSE,
     }
-    assert {name: one["variance"].verdict for name, one in found.items()} == {
-        "fedeba": BETTER,
-        "qffl": NO_DIFFERENCE,
-        "ditto": WORSE,
+    assert {name: (one["variance"].verdict, one["variance"].adjusted) for name, one in found.items()} == {
+        "fedeba": (NO_DIFFERENCE, 1 / 16),
+        "qffl": (NO_DIFFERENCE, 1),
+        "ditto": (WORSE, 1 / 32),
     }
     assert found["ditto"]["mean"].difference == pytest.approx(-1)
 
@@ -103,7 +106,7 @@ def test_few_seeds_have_no_interval_and_no_verdict():
 
     rows = tuning.rows([few(method("fedavg", 80, 100)), few(method("fedeba", 81, 90))])
     assert rows[0][2] == "80.00"
-    assert TOO_FEW in rows[2][5]
+    assert TOO_FEW in rows[2][6]
 
 
 def test_rows_have_the_chosen_point_and_the_defaults():
@@ -112,8 +115,10 @@ def test_rows_have_the_chosen_point_and_the_defaults():
         ["fedavg", "lr=0.2"], ["fedavg", "defaults"], ["afl", "every point diverged"], ["afl", "defaults"]
     ]  # fmt: skip
     assert rows[0][2].startswith("80.09 [80.0")
-    assert rows[2][2:] == [""] * 5
-    assert rows[3][5] == "-10.00: worse"
+    assert rows[0][3].startswith("100.09 [100.0")
+    assert rows[0][4].startswith("92.09 [92.0"), "corrected"
+    assert rows[2][2:] == [""] * 6
+    assert rows[3][6] == "-10.00: worse"
 
 
 def test_a_chosen_point_that_diverges_on_test_seeds_is_told():
@@ -121,11 +126,12 @@ def test_a_chosen_point_that_diverges_on_test_seeds_is_told():
     broken.figures[tuning.TUNED]["mean"][3] = NAN
     row = tuning.rows([method("fedavg", 80, 100), broken])[2]
     assert row[2] == "diverged"
-    assert row[5] == "not comparable"
+    assert row[6] == "not comparable"
 
 
 def test_markdown_has_every_row_and_note():
     table = tuning.table("title", [method("fedavg", 80, 100)], ["a | b"])
+    assert table.head[2:6] == ["global acc. %", "variance", "corrected var.", "worst 5 %"]
     assert all(len(row) == len(table.head) for row in table.rows)
     text = plain_markdown(table)
     assert text.count("\n| fedavg |") == 2
