@@ -148,8 +148,16 @@ def comparison(table: Table, keys: Sequence[str] = COMPARED) -> Table | None:
 
 
 def _front(rows: Sequence[Row], part: Sequence[bool]) -> list[int]:
-    """The places of the rows on the three-way Pareto front, by means over seeds."""
-    ranks = [tuple(COLUMNS[key].rank(row.cells[key].mean) for key in FRONT) for row in rows]
+    """The places of the rows on the three-way Pareto front, by means over seeds.
+
+    Bytes are equal if three digits are: a few losses beside a model are no reason to be on the front.
+    """
+
+    def rank(row: Row, key: str) -> float:
+        mean = row.cells[key].mean
+        return COLUMNS[key].rank(float(f"{mean:.3g}") if key == "bytes" else mean)
+
+    ranks = [tuple(rank(row, key) for key in FRONT) for row in rows]
     usable = [i for i, rank in enumerate(ranks) if part[i] and max(rank) < math.inf]
     return [usable[i] for i in pareto_front([ranks[i] for i in usable])]
 

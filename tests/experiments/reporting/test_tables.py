@@ -268,6 +268,14 @@ def test_the_gap_is_what_clients_would_gain_alone(tmp_path):
     assert "gap" not in [c.key for c in table_of([write_folder(tmp_path / "g", together)]).columns]
 
 
+def test_a_few_bytes_put_no_setting_on_the_front(tmp_path):
+    cheap = Run("fedavg", {"test": [(60, 60)]}, up=2**20)
+    better = Run("fedfv", {"test": [(70, 50)]}, up=2**20 + 40)
+    dear = Run("fedeba", {"test": [(75, 50)]}, up=2**22)
+    table = table_of([write_folder(tmp_path / "f", [cheap, better, dear])])
+    assert [row.on_front for row in table.rows] == [False, True, True]
+
+
 def test_a_model_for_each_client_is_no_rival_of_one_model_for_all(tmp_path):
     alone = Run("local_only", {("test", "personal"): [(90, 1)]})
     together = [Run(name, {"test": [(mean, mean)]}) for name, mean in {"fedavg": 60, "qffl": 50, "fedeba": 40}.items()]
