@@ -5,10 +5,12 @@
 
 Every method is run under every attack, with every share of attackers and without any, and at every tau if it has one.
 Methods that hear of no losses are run once under attacks that differ in what is said of losses alone. Programs differ
-by method and attack; shares, taus and seeds share them. Stopped, it is resumed by the same command;
---overwrite trains anew. robustness.md and robustness.png in --out hold the result.
+by method and attack; shares, taus and seeds share them. Stopped, it is resumed by the same command; --only runs some
+of the methods now; --overwrite trains anew. robustness.md and robustness.png in --out hold the result of all that is
+there, and say what is missing. With --validation, parameters are chosen on validation data, else on test data.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from experiments.command.tasks import FIELDS
 from experiments.command.values import shown
 from experiments.execution import session
 from experiments.execution.progress import Progress
-from experiments.reporting import robustness, summary
+from experiments.reporting import attacked, robustness, summary
 from experiments.reporting.style import drawn
 
 METHODS = ("fedavg", "fedeba_plus", "fedeba_plus:geometric_median", "robust_fedeba_plus")
@@ -36,11 +38,12 @@ ATTACKS = (
 FLAGS = flags.FLAGS
 flags.DEFINE_multi_string("method", METHODS, "ALGORITHM, or ALGORITHM:AGGREGATOR with a robust rule; repeatable.")
 flags.DEFINE_multi_string("against", ATTACKS, "An attack without its share, as sign_flipping(loss=zero); repeatable.")
+flags.DEFINE_multi_string("only", [], "Of the methods, one to run now; the others wait. Repeatable; default all.")
 flags.DEFINE_list("shares", ["0.1", "0.2"], "Shares of the clients that attack; 0 is always there.")
 flags.DEFINE_list("taus", ["0.1", "1"], "Temperatures, of methods that have one.")
 OWN = ("aggregator", "attack")  # fields of the task that the flags above set
 common_flags.declare("task", *(field for field in FIELDS if field not in OWN), "data", "data_dir", "seeds", "out")
-common_flags.declare("data_seed", "init_seed", "sample_seed", "plot", *common_flags.EXECUTION)
+common_flags.declare("data_seed", "init_seed", "sample_seed", "validation", "plot", *common_flags.EXECUTION)
 
 DEFAULTS = {
     "task": "fashion_mnist_mini_mlp",
@@ -51,10 +54,10 @@ DEFAULTS = {
 }
 
 
-def runs() -> list[Run]:
-    """The runs that the flags ask for."""
+def runs(methods: Sequence[str] = ()) -> list[Run]:
+    """The runs that the flags ask for, of these methods; default: of all."""
     found: dict[str, Run] = {}
-    for method in FLAGS.method:
+    for method in methods or FLAGS.method:
         algorithm, colon, aggregator = (part.strip() for part in method.partition(":"))
         attacks = ["none", *(with_share(text, share) for share in FLAGS.shares for text in against(algorithm))]
         taus = FLAGS.taus if "tau" in hparams.known(algorithm) else [""]
@@ -69,9 +72,9 @@ def runs() -> list[Run]:
 
 def against(algorithm: str) -> list[str]:
     """The attacks; of those that differ in nothing but a lie that nobody hears, the first."""
-    if robustness.hears_losses(algorithm):
+    if attacked.hears_losses(algorithm):
         return FLAGS.against
-    return list({robustness.without_lie(text): text for text in reversed(FLAGS.against)}.values())[::-1]
+    return list({attacked.without_lie(text): text for text in reversed(FLAGS.against)}.values())[::-1]
 
 
 def with_share(written: str, share: str) -> str:
@@ -83,11 +86,25 @@ def with_share(written: str, share: str) -> str:
     return f"{name}({', '.join(arguments)})"
 
 
+def method(run: Run) -> tuple[str, str]:
+    """Its algorithm and its rule."""
+    return run.algorithm, str(run.task.aggregator)
+
+
+def chosen(asked: Sequence[Run]) -> set[tuple[str, str]]:
+    """The methods to run now, of those that are asked for."""
+    every, now = ({method(run) for run in own} for own in (asked, runs(FLAGS.only)))
+    if now - every:
+        raise ValueError(f"--only={shown(', '.join(FLAGS.only))} is not among the methods; give texts of --method")
+    return now
+
+
 def main() -> None:
     session.set_up()
     asked, out = runs(), Path(FLAGS.out)
-    session.run(asked, out, Progress(), only_these=True)
-    settings = robustness.settings_of(summary.write(out))
+    now = chosen(asked)
+    session.run(asked, out, Progress(), only_these=True, now=lambda run: method(run) in now)
+    settings = attacked.settings_of(summary.write(out))
     title = f"{FLAGS.task}, {asked[0].task.rounds} rounds, seeds {', '.join(FLAGS.seeds)}"
     told = robustness.report(settings, title)
     (out / "robustness.md").write_text(told)

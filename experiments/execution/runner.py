@@ -85,6 +85,7 @@ def execute(
     overwrite: bool = False,
     checkpoint_every: int = 1,
     kept: Kept | None = None,
+    now: Callable[[Run], bool] = lambda _: True,
 ) -> None:
     """Run what is missing of these runs.
 
@@ -99,19 +100,21 @@ def execute(
       overwrite: remove the experiment that the folder holds first.
       checkpoint_every: chunks of rounds between checkpoints; there is also one when the process is told to end.
       kept: what earlier calls have left; this one adds to it.
+      now: which of them to run in this call; the folder is described with all.
     """
     kept = kept or Kept()
     with contextlib.ExitStack() as held:
         processes.agreed(lambda: held.enter_context(owned(out)))
         runs, datasets = opened(runs, data_dir, kept.datasets)
+        wanted = [run for run in runs if now(run)]
         processes.check_same(
-            settings=str([*(run.id for run in runs), how, log_rounds, only_these, overwrite]),
+            settings=str([*(run.id for run in wanted), how, log_rounds, only_these, overwrite]),
             data=str([data.md5 for data in datasets.values()]),
             versions=str([folder.packages(), folder.commit()]),
         )
         done, stopped = found(out, runs, datasets, only_these=only_these, overwrite=overwrite)
-        planned = plan(runs, datasets, done, how, kept.programs)
-        origins = processes.agreed(lambda: described(out, planned, overwrite))
+        planned = plan(wanted, datasets, done, how, kept.programs)
+        origins = processes.agreed(lambda: described(out, planned._replace(runs=runs), overwrite))
         batches = [(group, batch) for group in planned.groups for batch in group.batches(stopped.batch)]
         batches.sort(key=lambda item: _ids(item[1]) != stopped.batch)  # the one that was stopped, first
         if batches and _ids(batches[0][1]) != stopped.batch and processes.is_first():

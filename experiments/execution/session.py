@@ -1,6 +1,6 @@
 """What a binary that trains does around the runner: devices as flags say, progress, a word when it is stopped."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ def run(
     in_detail: bool = False,
     over: cluster.Resources | None = None,
     kept: Kept | None = None,
+    now: Callable[[Run], bool] = lambda _: True,
 ) -> None:
     """Run what is missing, with progress, here or over a cluster; stopped, it says how to resume."""
 
@@ -60,7 +61,9 @@ def run(
             if over:
                 cluster.execute(runs, out, tell, resources=over, **common)
             else:
-                runner.execute(runs, out, tell, log_rounds=log_rounds, only_these=only_these, kept=kept, **common)
+                runner.execute(
+                    runs, out, tell, log_rounds=log_rounds, only_these=only_these, kept=kept, now=now, **common
+                )
     except KeyboardInterrupt as stop:
         processes.leave()
         held = "what is done is" if (out / folder.RESULTS).exists() else "nothing was evaluated yet; it belongs"

@@ -50,8 +50,8 @@ LAST_ROW = {
     "privacy": (dict, type(None)),
     "rows": int,
 }
-ATTACKED = ("minority_accuracy", "attacker_weight")  # figures of runs under attack alone
-UNDER_ATTACK = {**dict.fromkeys(ATTACKED, NUMBER), "attackers": list}
+ATTACKED = ("minority_accuracy", "attacker_weight", "excluded")  # figures of runs under attack alone
+UNDER_ATTACK = {**dict.fromkeys(ATTACKED, NUMBER), "attackers": list, "minority": list}
 TIMING = {"runs": list, "rounds": int, "seconds": (int, float), "compiled": int}
 
 
@@ -107,12 +107,12 @@ def with_alone(series: Iterable[Series]) -> list[Series]:
             return None
         told = max(fitting, key=lambda other: agrees(one, other))
         each = told.client_accuracy["personal"], told.client_loss["personal"]
-        return Alone(*(_without(one.attackers - told.attackers, values) for values in each))
+        return Alone(*(honest_of(one.attackers - told.attackers, values) for values in each))
 
     return [one._replace(alone=alone(one)) for one in series]
 
 
-def _without(attackers: frozenset[int], values: np.ndarray) -> np.ndarray:
+def honest_of(attackers: frozenset[int], values: np.ndarray) -> np.ndarray:
     """The numbers of honest clients, of those of all."""
     return values[[client not in attackers for client in range(len(values))]] if attackers else values
 
@@ -196,7 +196,7 @@ def _load_folder(folder: Path) -> list[Series]:
             _check(row["hparams"], dict.fromkeys(row["hparams"], SCALAR))
             _check(row["settings"], dict.fromkeys(row["settings"], SCALAR))
         varies, missing = tuple(map(str, experiment["varies"])), _missing(rows, experiment["runs"])
-        source = Source(folder, experiment["task"], varies, missing)
+        source = Source(folder, experiment["task"], varies, missing, _planned(experiment["runs"]))
         origins = [_origin(one) for one in experiment["origins"]]
         rates = _rates(folder / TIMINGS)
         _check_whole(folder, rows)
@@ -241,7 +241,7 @@ def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], r
     """The series that has these rows."""
     first, last = rows[0], rows[-1]
     by_model = grouped(rows, itemgetter("split", "model"))
-    attackers = frozenset(last["attacked"]["attackers"] if "attacked" in last else ())
+    attackers, minority = (frozenset(last.get("attacked", {}).get(who, ())) for who in ("attackers", "minority"))
     return Series(
         algorithm=first["algorithm"],
         hparams=first["hparams"] | _later(first["algorithm"]) | first["hparams"],
@@ -259,6 +259,7 @@ def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], r
         diverged_clients=last.get("diverged_clients") or [],
         privacy=last.get("privacy"),
         attackers=attackers,
+        minority=minority,
     )
 
 
@@ -267,7 +268,7 @@ def _by_model(rows: Sequence[dict[str, Any]], name: str, attackers: frozenset[in
     known = {row["model"]: np.array(row[name], float) for row in rows if "client_accuracy" in row}
     if any(values.ndim != 1 for values in known.values()):
         raise TypeError(name)
-    return {model: _without(attackers, values) for model, values in known.items()}
+    return {model: honest_of(attackers, values) for model, values in known.items()}
 
 
 def _metrics(row: dict[str, Any]) -> dict[str, float]:
@@ -293,6 +294,12 @@ def _missing(rows: Sequence[dict[str, Any]], planned: dict[str, Any]) -> str:
     if not done and len(last) == expected and len(places) == 1:
         return "stopped after round {} of {}".format(*places.pop())
     return f"{done} of {expected} runs are done" if done < expected else ""
+
+
+def _planned(runs: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The algorithms and aggregators of the planned runs."""
+    known = [run for run in runs.values() if "algorithm" in run]
+    return tuple(dict.fromkeys((str(run["algorithm"]), str(run["settings"].get("aggregator"))) for run in known))
 
 
 def _rates(path: Path) -> dict[str, float]:

@@ -65,21 +65,21 @@ def heat_tables(panels: dict[str, Any], rows: Sequence[str], head: Sequence[str]
     """Numbers by rows and columns as heat maps side by side; what is not a number is grey.
 
     Args:
-      panels: title -> (names of the columns, values [rows, columns]).
+      panels: title -> (names of the columns, cells [rows, columns], each a number with what is written after it).
       rows: their names.
       head: lines above.
       label: of the scale.
       out: the file.
     """
-    every = np.concatenate([values[np.isfinite(values)] for _, values in panels.values()])
+    cells = {title: np.array(own, [("value", float), ("note", object)]) for title, (_, own) in panels.items()}
+    every = np.concatenate([own["value"][np.isfinite(own["value"])] for own in cells.values()])
     if not every.size:
         raise Skipped(NOTHING)
     columns = sum(len(names) for names, _ in panels.values())
-    wide, high = 4.5 + 0.8 * columns, 2.6 + 0.42 * len(rows)
+    wide, high = 4.5 + 0.8 * columns, 2.6 + 0.5 * len(rows)
     with figure(out, head, wide, high, panes=(1, len(panels))) as panes:
-        for pane, (title, (names, values)) in zip(panes, panels.items(), strict=True):
-            notes = np.where(np.isfinite(values), "", "div.").astype(object)
-            image = _heat_panel(pane, values, notes, every, higher=True)
+        for pane, (title, (names, _)) in zip(panes, panels.items(), strict=True):
+            image = _heat_panel(pane, cells[title]["value"], cells[title]["note"], every, higher=True)
             pane.set_xticks(range(len(names)), names, rotation=45, ha="right")
             pane.set_yticks(range(len(rows)), rows if pane is panes[0] else [""] * len(rows))
             pane.set_title(title, fontsize=10)

@@ -48,6 +48,7 @@ class Source(NamedTuple):
     task: str
     varies: tuple[str, ...]
     missing: str  # what an unfinished folder lacks; "" if it is complete
+    planned: tuple[tuple[str, str], ...] = ()  # algorithms and their aggregators, in the order of the plan
 
 
 class Traffic(NamedTuple):
@@ -85,6 +86,7 @@ class Series(NamedTuple):
     diverged_clients: list[int]  # who was sampled in it
     privacy: dict[str, Any] | None  # what a private run may claim once it is finished
     attackers: frozenset[int] = frozenset()  # who is not honest in any round
+    minority: frozenset[int] = frozenset()  # the honest clients with the rarest labels, of a run under attack
     alone: Alone | None = None  # what `local_only` tells
 
     @property

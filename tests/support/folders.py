@@ -40,13 +40,14 @@ class Run(NamedTuple):
 
 def write_folder(
     folder: Path, runs: Sequence[Run], *, varies: Sequence[str] = (), planned_runs: int = 0, task: str = "toy_task",
-    origins: Sequence[dict[str, Any]] = (), timings: Sequence[dict[str, Any]] = (), **experiment: Any,
+    origins: Sequence[dict[str, Any]] = (), timings: Sequence[dict[str, Any]] = (),
+    records: dict[str, dict[str, Any]] | None = None, **experiment: Any,
 ) -> Path:  # fmt: skip
-    """A folder of these runs, with the names "0", "1" ...; more planned runs have no rows."""
+    """A folder of these runs, with the names "0", "1" ...; more planned runs have no rows, some have records."""
     folder.mkdir(parents=True)
     ids = [str(i) for i in range(max(planned_runs, len(runs)))]
     content = {"format": "fedeba_jax experiment", "version": VERSION, "task": task, "varies": list(varies),
-               "runs": {i: {} for i in ids}, "origins": list(origins) or [origin()]}  # fmt: skip
+               "runs": {i: {} for i in ids} | (records or {}), "origins": list(origins) or [origin()]}  # fmt: skip
     write_mark(folder, content | experiment)
     write_rows(folder / "results.jsonl", [row for i, run in enumerate(runs) for row in rows_of(str(i), run)])
     if timings:

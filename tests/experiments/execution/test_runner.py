@@ -155,6 +155,16 @@ def test_a_folder_of_other_runs_is_refused_and_what_differs_is_named(trained, ch
 # Folders that grow, and folders that lost something.
 
 
+def test_what_waits_is_planned_and_run_by_a_later_call(tmp_path):
+    runs, told = make("fedavg", grid=("lr=0.1,0.2",)), []
+    runner.execute(runs, tmp_path, told.append, only_these=True, now=lambda run: run.task.lr == 0.2)
+    assert [run.task.lr for run in told[0].runs] == [0.2]
+    assert list(folder.description(tmp_path)["runs"]) == [run.id for run in runs]
+    runner.execute(runs, tmp_path, told.append, only_these=True)
+    assert {run.task.lr for chunk in told[3:] for run in chunk.runs if isinstance(chunk, runner.Chunk)} == {0.1}
+    assert len(runner.done_in(tmp_path)) == 2
+
+
 def test_a_larger_grid_runs_only_what_is_missing(tmp_path):
     execute(make("fedavg", grid=("lr=0.1,0.2",)), tmp_path)
     told = []

@@ -304,7 +304,7 @@ def test_faa_is_the_spread_of_excess_losses(tmp_path):
 @pytest.mark.parametrize("with_attack", [False, True], ids=["alone without attack", "alone under the same attackers"])
 def test_under_attack_the_gap_and_the_clients_are_those_of_honest_clients(tmp_path, with_attack):
     """Of clients with 50, 0, 60 and 70 % the second attacks; alone they reach 80, 90, 90 and 100: a gap of 30."""
-    lies = {"minority_accuracy": 60.0, "attacker_weight": 0.5, "attackers": [1]}
+    lies = {"minority_accuracy": 60.0, "attacker_weight": 0.5, "excluded": None, "attackers": [1], "minority": [2]}
     alone = Run("local_only", {("test", "personal"): [(90, 1)]}, attacked=lies if with_attack else None)
     together = Run("fedavg", {"test": [(60, 1)]}, clients=(-10, -60, 0, 10), attacked=lies)
     own, fedavg = group(load([write_folder(tmp_path / "f", [alone, together])]))
