@@ -4,7 +4,10 @@ An attack is a value that a round takes (`run_round(..., attack=...)`). It acts 
 (`Cohort`), so algorithms do not know of it. Of a reply
   - a part with the structure and shapes of the model that was sent down is an update (or a gradient), and is forged;
   - other floating numbers, one or a few for each client, are losses, about which clients lie as `loss` says;
-  - what is `Private` stays as it is, and so do whole numbers: how many examples a client holds is known from enrolment.
+  - what is `Private` stays as it is, made with the true labels: the state of an attacker is its own. FOCUS's
+    assignments are none of it: the server makes them from the losses that clients tell;
+  - whole numbers stay as they are, as a simplification: how many examples a client holds is known from enrolment, but
+    FedwAvg's counts and FedDisco's histograms could be lies.
 
 Every attack takes `share`, `loss` and `drawn`. Who attacks is that share of all clients, fixed for the run; or, with
 `drawn`, that share of each cohort anew. What attackers know is in each docstring; they all know the model that is sent,
@@ -144,7 +147,11 @@ def label_flipping(num_classes: int, share: Fraction, loss: LossLie = HONEST, dr
     Args:
       num_classes: C.
     """
-    return Attack("label_flipping", share, loss, drawn, poison=lambda labels: num_classes - 1 - labels)
+
+    def flip(labels: jax.Array) -> jax.Array:
+        return jnp.where(labels < 0, labels, num_classes - 1 - labels)  # of sequences, -1 is no label
+
+    return Attack("label_flipping", share, loss, drawn, poison=flip)
 
 
 @checked

@@ -279,13 +279,22 @@ def _reply(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _poisoned_reply(compute: Callable[..., Any], poison: Callable[[jax.Array], jax.Array] | None) -> Callable[..., Any]:
-    """The same of a row with whether the client attacks: attackers have other labels, if the attack says so."""
+    """The same of a row with whether the client attacks: attackers have other labels, if the attack says so.
+
+    What stays with a client is made with its true labels, in a second computation of which all else is unused.
+    """
+    reply = _reply(compute)
 
     def function(row: Any, round_: jax.Array, federation: Federation, sent: Any) -> Any:
         own, attacks = row
-        if poison is not None:
-            federation = federation._replace(y=jnp.where(attacks, poison(federation.y), federation.y))
-        return _reply(compute)(own, round_, federation, sent)
+        if poison is None:
+            return reply(own, round_, federation, sent)
+        labels = jnp.where(attacks, poison(federation.y), federation.y)
+        lied = reply(own, round_, federation._replace(y=labels), sent)
+        if not any(map(_stays, jax.tree.leaves(lied, is_leaf=_stays))):
+            return lied
+        true = reply(own, round_, federation, sent)
+        return jax.tree.map(lambda a, b: b if _stays(b) else a, lied, true, is_leaf=_stays)
 
     return function
 
