@@ -76,12 +76,15 @@ def folder(run: Run) -> str:
 
 def divergence(run: Run, setting: Setting) -> str:
     """What diverged, when, and what to turn."""
+    bad = [one for one in setting.runs if one.diverged]
+    named = [len(one.diverged_clients) < run.task.cohort_size for one in bad]
     where = [
-        f"seed {one.seed} in round {one.diverged}, which sampled clients {_few(one.diverged_clients)}"
-        for one in setting.runs
-        if one.diverged
+        f"seed {one.seed} in round {one.diverged}, {'broken by' if known else 'which sampled'} clients "
+        f"{_few(one.diverged_clients)}"
+        for one, known in zip(bad, named, strict=True)
     ]
-    return f"diverged ({'; '.join(where)}): the model is not finite; lower {', or '.join(causes(run))}"
+    what = "the model or a client's reply" if any(named) else "the model"
+    return f"diverged ({'; '.join(where)}): {what} is not finite; lower {', or '.join(causes(run))}"
 
 
 def _few(clients: Sequence[int], most: int = 10) -> str:

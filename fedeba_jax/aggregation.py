@@ -5,7 +5,8 @@ before a rule (`nnm`, `bucketing`, `clipping`, `arc`) is given as its `first`: t
 their names are those of ByzFL (Gonzalez et al. 2025, "ByzFL: Research Framework for Robust Federated Learning").
 
 An update that is not finite, or whose square overflows, is never taken up while there are at most f of them:
-coordinate-wise rules see infinities at the ends of their order, and to all others it is infinitely far away.
+coordinate-wise rules see infinities at the ends of their order, and to all others it is infinitely far away. If they
+are half of the updates or more, a server has no aggregate under any rule: it is NaN (`server.robust`).
 
 Notes:
   Most rules are mixtures of the updates, with weights that depend on their products <x_i, x_j> alone, and so is what
@@ -327,8 +328,9 @@ def krum(f: Natural, first: Before = NOTHING) -> Rule:
     """
 
     def weigh(products: jax.Array) -> jax.Array:
-        best = jnp.argmin(_scores("krum", products, f))
-        return (jnp.arange(len(products)) == best).astype(products.dtype)
+        scores = _scores("krum", products, f)
+        chosen = (jnp.arange(len(products)) == jnp.argmin(scores)).astype(products.dtype)
+        return jnp.where(jnp.isinf(scores).all(), jnp.nan, chosen)  # too many are infinitely far away
 
     return Rule("krum", first, weigh)
 

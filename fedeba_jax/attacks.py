@@ -4,7 +4,10 @@ An attack is a value that a round takes (`run_round(..., attack=...)`). It acts 
 (`Cohort`), so algorithms do not know of it. Of a reply
   - a part with the structure and shapes of the model that was sent down is an update (or a gradient), and is forged;
   - other floating numbers, one or a few for each client, are losses, about which clients lie as `loss` says;
-  - what is `Private` stays as it is, and so do whole numbers: how many examples a client holds is known from enrolment.
+  - what is `Private` stays as it is, made with the true labels: the state of an attacker is its own. FOCUS's
+    assignments are none of it: the server makes them from the losses that clients tell;
+  - whole numbers stay as they are, as a simplification: how many examples a client holds is known from enrolment, but
+    FedwAvg's counts and FedDisco's histograms could be lies.
 
 Every attack takes `share`, `loss` and `drawn`. Who attacks is that share of all clients, fixed for the run; or, with
 `drawn`, that share of each cohort anew. What attackers know is in each docstring; they all know the model that is sent,
@@ -102,27 +105,51 @@ class Attackers(NamedTuple):
         `sent` is the model that they answer, None if it is none.
         """
 
-        def is_update(part: Any) -> bool:
-            own, model = jax.tree.flatten(part), jax.tree.flatten(sent)
-            shapes = [(self.mask.shape[0], *leaf.shape) for leaf in model[0]]
-            return sent is not None and own[1:] == model[1:] and [leaf.shape for leaf in own[0]] == shapes
+        rows = self.mask.shape
 
         def one(part: Any) -> Any:
             if isinstance(part, Private):
                 return part
-            if is_update(part):
+            if is_update(part, sent, rows):
                 seen = Seen(part, self.mask, self.id, self.key, client_map)
                 return part if self.attack.forge is None else self.attack.forge(seen)
             if not jnp.issubdtype(part.dtype, jnp.floating):
                 return part
             return self.attack.loss.of(part, self.mask.reshape(-1, *[1] * (part.ndim - 1))).astype(part.dtype)
 
-        return jax.tree.map(one, replies, is_leaf=lambda part: isinstance(part, Private) or is_update(part))
+        return jax.tree.map(one, replies, is_leaf=lambda part: _is_whole(part, sent, rows))
 
     def weight(self, weights: jax.Array) -> jax.Array:
         """The attackers' share of these weights [n]."""
         size = jnp.abs(weights)
         return jnp.where(self.mask, size, 0.0).sum() / jnp.maximum(size.sum(), jnp.finfo(size.dtype).tiny)
+
+
+class Parts(NamedTuple):
+    """What is sent of replies, taken apart."""
+
+    updates: list[Any]
+    numbers: list[jax.Array]  # floating ones: losses
+
+
+def parts(replies: Any, sent: Any, rows: tuple[int, ...]) -> Parts:
+    """The updates and the numbers of replies to a model; `rows` is (n,) if they are stacked, () if summed up."""
+    whole = jax.tree.leaves(replies, is_leaf=lambda part: _is_whole(part, sent, rows))
+    own = [part for part in whole if not isinstance(part, Private)]
+    others = [part for part in own if not is_update(part, sent, rows)]
+    updates = [part for part in own if is_update(part, sent, rows)]
+    return Parts(updates, [part for part in others if jnp.issubdtype(part.dtype, jnp.floating)])
+
+
+def is_update(part: Any, sent: Any, rows: tuple[int, ...]) -> bool:
+    """Whether a part of replies has the structure and shapes of the model that was sent, after the axis of the rows."""
+    own, model = jax.tree.flatten(part), jax.tree.flatten(sent)
+    shapes = [(*rows, *jnp.shape(leaf)) for leaf in model[0]]
+    return sent is not None and own[1:] == model[1:] and [jnp.shape(leaf) for leaf in own[0]] == shapes
+
+
+def _is_whole(part: Any, sent: Any, rows: tuple[int, ...]) -> bool:
+    return isinstance(part, Private) or is_update(part, sent, rows)
 
 
 def fixed(key: Key, share: Scalar, num_clients: int) -> jax.Array:
@@ -144,7 +171,11 @@ def label_flipping(num_classes: int, share: Fraction, loss: LossLie = HONEST, dr
     Args:
       num_classes: C.
     """
-    return Attack("label_flipping", share, loss, drawn, poison=lambda labels: num_classes - 1 - labels)
+
+    def flip(labels: jax.Array) -> jax.Array:
+        return jnp.where(labels < 0, labels, num_classes - 1 - labels)  # of sequences, -1 is no label
+
+    return Attack("label_flipping", share, loss, drawn, poison=flip)
 
 
 @checked

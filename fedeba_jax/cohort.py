@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import ownership, tree
-from fedeba_jax.attacks import Attackers
+from fedeba_jax.attacks import Attackers, parts
 from fedeba_jax.client_map import ByColumns, by_columns, everywhere, gram, map_sum, weighted_sum
 from fedeba_jax.ownership import Seats
 from fedeba_jax.tracing import traced_once
@@ -26,6 +26,13 @@ class Judged(NamedTuple):
     weights: Any  # [n]; None where what is asked for is combined otherwise
     when: jax.Array  # whether it asks for more
     findings: Any = ()  # what else it found out
+
+
+class Heard(NamedTuple):
+    """What of an exchange shows who sent something that is not finite."""
+
+    odd: jax.Array  # [n] of bool: whose numbers are not, or whose vectors were left out
+    updates: Any = ()  # [n, ...] that nobody has looked at yet
 
 
 class Cohort:
@@ -56,11 +63,19 @@ class Cohort:
         self._map = client_map
         self._traffic = Traffic(model_size)
         self._attackers = attackers
+        self._heard: list[Heard] = []  # in the order of the exchanges
+        self._left_out = jnp.zeros(self.id.shape, bool)
+        self._suspect = jnp.zeros(self.id.shape, bool)  # who told a number that is not finite
+        self._silenced = jnp.zeros(self.id.shape, bool)  # whose numbers have no part in the round
         self.findings: Info = {}  # what the server noted, beside the algorithm's own diagnostics
 
     @property
     def size(self) -> int:
         return self.id.shape[0]
+
+    @property
+    def is_attacked(self) -> bool:
+        return self._attackers is not None
 
     @property
     def num_examples(self) -> jax.Array:
@@ -85,7 +100,7 @@ class Cohort:
         """
 
         exchange = functools.partial(self._replies, compute)
-        return self._gated(exchange, (broadcast, context), when, replies=self.size, private=when is True)
+        return self._gated(exchange, (broadcast, context), when, stacked=True, private=when is True)
 
     def ask_sum(
         self,
@@ -102,23 +117,30 @@ class Cohort:
         """
 
         exchange = functools.partial(self._sum, compute, weights)
-        return self._gated(exchange, (broadcast, context), when, replies=1, alongside=alongside)
+        return self._gated(exchange, (broadcast, context), when, stacked=False, alongside=alongside)
 
     def ask_combined(
         self,
         compute: Callable[..., Any],
-        combine: Callable[[Any], Any],
+        combine: Callable[[Any], tuple[Any, jax.Array]],
         *broadcast: Any,
         when: Gate = True,
         alongside: bool = False,
         **context: Any,
     ) -> Any:
-        """combine(replies [n, ...]), one vector; `when` and `alongside` as in `ask` and `ask_sum`."""
+        """One vector, of combine(replies [n, ...]) -> (vector, whose replies have no part in it [n]).
+
+        `when` and `alongside` are as in `ask` and `ask_sum`; who is left out is noted (`leave_out`).
+        """
 
         def exchange(sent: Any) -> Any:
             return combine(self._replies(compute, sent))
 
-        return self._gated(exchange, (broadcast, context), when, replies=1, alongside=alongside)
+        sent = (broadcast, context)
+        vector, left_out = _if(when, exchange, sent)
+        self._traffic.count(sent, vector, when, replies=1, alongside=alongside)
+        self.leave_out(left_out)
+        return vector
 
     def ask_then_sum(
         self,
@@ -127,7 +149,7 @@ class Cohort:
         judge: Callable[[jax.Array], Judged],
         *broadcast: Any,
         likely: Gate,
-        combine: Callable[[Any, jax.Array], Any] | None = None,
+        combine: Callable[[Any, jax.Array], tuple[Any, jax.Array]] | None = None,
     ) -> tuple[jax.Array, Judged, Any]:
         """`ask` for numbers, then, where these call for it, `ask_sum` for vectors weighted by them.
 
@@ -140,7 +162,9 @@ class Cohort:
           judge: all numbers [n] -> weights [n], and whether the vectors are asked for.
           *broadcast: what is sent down.
           likely: a guess of the latter; False if `number` is cheaper than a pass or not that of `both`.
-          combine: (vectors [n, ...], all numbers) -> one vector; None: their sum, weighted as was judged.
+          combine: (vectors [n, ...], all numbers) -> one vector, and whose vectors have no part in it [n]. They are
+            noted as left out (`leave_out`), and so is who told a number that is not finite, which `judge` must leave
+            out too. None: the sum of the vectors, weighted as was judged.
 
         Returns:
           The numbers, what was judged of them, and the weighted sum (zeros if it was not asked for).
@@ -171,6 +195,10 @@ class Cohort:
         sent: Any = (broadcast, {})
         one_pass = likely if isinstance(likely, bool) else _if_batched_true(likely)
         numbers, judged, total = _either(one_pass, together, apart, sent)
+        self._note(numbers, sent, stacked=True)
+        if combine is not None:
+            total, left_out = total
+            self.leave_out(left_out | ~jnp.isfinite(numbers), numbers=True)
         self._traffic.count(sent, numbers, True, replies=self.size)
         self._traffic.count(sent, total, judged.when, replies=1)
         return numbers, judged, total
@@ -222,6 +250,40 @@ class Cohort:
         if self._attackers is not None:
             self.findings["attacker_weight"] = self._attackers.weight(weights)
 
+    def leave_out(self, who: jax.Array, *, numbers: bool = False) -> None:
+        """Note who sent something that is not finite and has no part in the round: so many is the finding `excluded`.
+
+        Args:
+          who: [n] of bool.
+          numbers: whether the numbers that they told have no part in it either; a robust rule leaves out updates alone.
+        """
+        self._left_out = self._left_out | who
+        self._heard.append(Heard(who))
+        if numbers:
+            self._silenced = self._silenced | who
+        self.findings["excluded"] = self._left_out.sum()
+
+    @property
+    def numbers_are_finite(self) -> jax.Array:
+        """Whether all numbers are that clients told so far, but for those that have no part in the round."""
+        return ~(self._suspect & ~self._silenced).any()
+
+    def offenders(self) -> jax.Array:
+        """Who sent something that is not finite, [n] of bool, in the first exchange in which anybody did.
+
+        What came later may follow from it. Nobody, if it came where replies are summed up unseen.
+        """
+
+        def finite(update: Any) -> jax.Array:
+            return jnp.isfinite(tree.dot(update, update))
+
+        found = jnp.zeros(self.id.shape, bool)
+        for odd, updates in self._heard:
+            for stacked in updates:
+                odd = odd | ~self._map(finite)(stacked)
+            found = jnp.where(found.any(), found, odd)
+        return found
+
     def at_server(self, compute: Callable[..., Any], *args: Any) -> Any:
         """`compute(*args)` on small arrays, not divided among the devices that share the clients: a loop over weights.
 
@@ -237,7 +299,7 @@ class Cohort:
         sent: Any,
         when: Gate,
         *,
-        replies: int,
+        stacked: bool,
         alongside: bool = False,
         private: bool = False,
     ) -> Any:
@@ -245,8 +307,23 @@ class Cohort:
         sent_up = jax.tree.map(lambda part: None if _stays(part) else part, reply, is_leaf=_stays)
         if not private and tree.size(sent_up) < tree.size(reply):
             raise ValueError("Private state needs an ask without `when`: a closed gate would zero it, ask_sum mix it")
-        self._traffic.count(sent, sent_up, when, replies=replies, alongside=alongside)
+        self._traffic.count(sent, sent_up, when, replies=self.size if stacked else 1, alongside=alongside)
+        self._note(reply, sent, stacked=stacked)
         return reply
+
+    def _note(self, reply: Any, sent: Any, *, stacked: bool) -> None:
+        """Note what shows who sent something that is not finite; of numbers that were summed up, all may have.
+
+        Updates are kept for `offenders`: those that are not finite show in the model, unless a rule leaves them out.
+        """
+        broadcast, _ = sent
+        rows = self.id.shape if stacked else ()
+        updates, numbers = parts(reply, broadcast[0] if broadcast else None, rows)
+        odd = jnp.zeros(self.id.shape, bool)
+        for part in numbers:
+            odd = odd | ~jnp.isfinite(part).reshape(*rows, -1).all(-1)
+        self._suspect = self._suspect | odd
+        self._heard.append(Heard(odd, updates if rows else ()))
 
     def _replies(self, compute: Callable[..., Any], sent: Any) -> Any:
         if self._attackers is None:
@@ -279,13 +356,22 @@ def _reply(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _poisoned_reply(compute: Callable[..., Any], poison: Callable[[jax.Array], jax.Array] | None) -> Callable[..., Any]:
-    """The same of a row with whether the client attacks: attackers have other labels, if the attack says so."""
+    """The same of a row with whether the client attacks: attackers have other labels, if the attack says so.
+
+    What stays with a client is made with its true labels, in a second computation of which all else is unused.
+    """
+    reply = _reply(compute)
 
     def function(row: Any, round_: jax.Array, federation: Federation, sent: Any) -> Any:
         own, attacks = row
-        if poison is not None:
-            federation = federation._replace(y=jnp.where(attacks, poison(federation.y), federation.y))
-        return _reply(compute)(own, round_, federation, sent)
+        if poison is None:
+            return reply(own, round_, federation, sent)
+        labels = jnp.where(attacks, poison(federation.y), federation.y)
+        lied = reply(own, round_, federation._replace(y=labels), sent)
+        if not any(map(_stays, jax.tree.leaves(lied, is_leaf=_stays))):
+            return lied
+        true = reply(own, round_, federation, sent)
+        return jax.tree.map(lambda a, b: b if _stays(b) else a, lied, true, is_leaf=_stays)
 
     return function
 

@@ -26,7 +26,9 @@ class Declaration(NamedTuple):
 
     Attributes:
       privacy: the modes of `fedeba_jax.privacy` that make sense for it, beside none.
-      weighted_sum: whether its server step is a weighted sum of the clients' updates, which FedVARP needs.
+      weighted_sum: whether its server step is a weighted sum of the clients' updates as they came, which FedVARP needs.
+      guarded_sum: whether it is one of updates that the method guards first: a robust rule may take its place, but
+        updates that FedVARP remembers would pass by the guards.
       hears_losses: whether clients tell the server losses, or other numbers of theirs, about which they could lie.
       logits: whether it looks at predictions and needs `LocalTraining(apply=...)`.
       one_full_step: whether clients take one step on all their data, whatever local training says.
@@ -36,6 +38,7 @@ class Declaration(NamedTuple):
 
     privacy: tuple[str, ...] = ()
     weighted_sum: bool = True
+    guarded_sum: bool = False
     hears_losses: bool = True
     logits: bool = False
     one_full_step: bool = False
@@ -47,6 +50,7 @@ def method(
     *,
     privacy: tuple[str, ...] = (),
     weighted_sum: bool = True,
+    guarded_sum: bool = False,
     hears_losses: bool = True,
     logits: bool = False,
     one_full_step: bool = False,
@@ -54,8 +58,9 @@ def method(
     search: Mapping[str, Range] | None = None,
 ) -> Callable[[Callable[P, Algorithm]], Callable[P, Algorithm]]:
     """Declares a factory of an algorithm, and makes it refuse what it does not go with."""
+    as_they_came = weighted_sum and not guarded_sum
     declaration = Declaration(
-        privacy, weighted_sum, hears_losses, logits, one_full_step, everyone_if or {}, search or {}
+        privacy, as_they_came, guarded_sum, hears_losses, logits, one_full_step, everyone_if or {}, search or {}
     )
 
     def decorate(factory: Callable[P, Algorithm]) -> Callable[P, Algorithm]:

@@ -248,6 +248,8 @@ def client(
         ) -> tuple[Any, Params]:
             if most is None:
                 raise ValueError(f"privacy=client is not possible here: {REASONS['client']}")
+            if cohort.is_attacked:
+                raise ValueError(f"privacy=client with an attack is not possible: {ATTACKED}")
             state, total = server.receive(state, deltas, weights, cohort, local, most)
             return state, add_noise(jax.random.fold_in(cohort.key, KEY), total, sigma, sensitivity(clip, most))
 
@@ -271,6 +273,12 @@ REASONS = {
     "(a fair gradient, a gate), would not be hidden by noise in the aggregate",
 }
 """Why a method may not take a mode."""
+
+ATTACKED = (
+    "a client clips what it sends itself, so an attacker sends what it likes, and the noise hides nobody; give one of "
+    "the two"
+)
+"""Why mode `client` goes with no attack."""
 
 MODES: dict[str, Callable[..., Privacy]] = {"none": none, "paper": paper, "example": example, "client": client}
 """Modes by name."""

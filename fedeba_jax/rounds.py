@@ -19,6 +19,8 @@ from fedeba_jax.tracing import traced_once
 from fedeba_jax.types import (
     Algorithm,
     Apply,
+    ByClient,
+    ByPlace,
     ClientMap,
     Divided,
     Federation,
@@ -109,6 +111,10 @@ def run_round(
 ) -> tuple[State, Info]:
     """One round: sample a cohort, let the algorithm update, write the cohort's state back.
 
+    Of the diagnostics, `finite` is false if the state is not (`is_finite`), or if a client told a number that is not
+    and that the algorithm does not leave out; `offenders`, as `cohort` is ordered, are then those who are known to have
+    sent something that is not finite.
+
     All randomness comes from `fold_in(key, round)`, a client's from a further `fold_in` of its id,
     so results do not depend on chunks of rounds, on the order of the cohort or on the client map.
     """
@@ -161,8 +167,15 @@ def _round(
     )
     server_state, cohort_state, info = algorithm.update(state.server, cohort)
     finite = is_finite(algorithm, State(server_state, cohort_state))  # other clients are as they were
+    finite = finite & cohort.numbers_are_finite
+
+    def offenders() -> jax.Array:
+        return jnp.isin(sampled, jnp.where(cohort.offenders(), seats.id, -1))
+
+    odd = jax.lax.cond(finite, lambda: jnp.zeros(sampled.shape, bool), offenders)
     state = State(server_state, ownership.set_rows(client_map, seats, state.clients, cohort_state))
-    return state, {**cohort.findings, **info, **cohort.traffic, "cohort": sampled, "finite": finite}
+    told = {"cohort": sampled, "finite": finite, "offenders": odd}
+    return state, {**cohort.findings, **info, **cohort.traffic, **told}
 
 
 def _check_sizes(sizes: Sizes, federation: Federation | Divided) -> None:
@@ -188,8 +201,17 @@ def _check_held_out(test: Any, sizes: Sizes) -> None:
 
 
 def is_finite(algorithm: Algorithm, state: State) -> jax.Array:
-    """Whether the models of a state, global and the clients' own, are finite; a run that diverged has others."""
-    return all_finite((algorithm.models(state), state.clients))
+    """Whether the models of a state, global and the clients' own, are finite, and so is what the server remembers.
+
+    A run that diverged has others. What the server keeps of each client's updates is not looked at: it shows in the
+    model of the same round.
+    """
+
+    def is_kept(part: Any) -> bool:
+        return isinstance(part, ByClient | ByPlace)
+
+    memory = [part for part in jax.tree.leaves(state.server, is_leaf=is_kept) if not is_kept(part)]
+    return all_finite((algorithm.models(state), state.clients, memory))
 
 
 def run_rounds(
@@ -239,8 +261,8 @@ def simulate(
 ) -> tuple[State, Info, Any]:
     """A run, or the next part of one: rounds / eval_every chunks of rounds, each followed by an evaluation.
 
-    A run whose models are no longer finite stays as it is from the next chunk on and costs nothing more; its
-    diagnostics are then zeros, `finite` among them, and its scores NaN.
+    A run with a round that is not finite (`run_round`) has no scores: they are NaN. From the next chunk on it stays as
+    it is and costs nothing more; its diagnostics are then zeros, `finite` among them.
 
     Args:
       algorithm: from a factory of `fedeba_jax.ALGORITHMS`.
@@ -285,17 +307,21 @@ def simulate(
             sample=sample,
             attack=attack,
         )
-        return state, (info, score(algorithm, state, test, apply=apply, client_map=client_map))
+        scores = score(algorithm, state, test, apply=apply, client_map=client_map)
+        return state, (info, jax.tree.map(lambda s: jnp.where(info["finite"].all(), s, jnp.nan), scores))
 
     def stay(state: State, first: jax.Array) -> tuple[State, tuple[Info, Any]]:
         info, scores = jax.eval_shape(advance, state, first)[1]
         return state, (tree.zeros_like(info), jax.tree.map(lambda s: jnp.full(s.shape, jnp.nan, s.dtype), scores))
 
-    def chunk(state: State, first: jax.Array) -> tuple[State, tuple[Info, Any]]:
-        return jax.lax.cond(is_finite(algorithm, state), advance, stay, state, first)
+    def chunk(carry: tuple[State, jax.Array], first: jax.Array) -> tuple[tuple[State, jax.Array], tuple[Info, Any]]:
+        state, goes_on = carry
+        state, (info, scores) = jax.lax.cond(goes_on, advance, stay, state, first)
+        return (state, info["finite"].all()), (info, scores)
 
     firsts = first_round + jnp.arange(0, rounds, eval_every)
-    end, (info, scores) = jax.lax.scan(chunk, ownership.padded(client_map, given), firsts)
+    begin = ownership.padded(client_map, given)
+    (end, _), (info, scores) = jax.lax.scan(chunk, (begin, is_finite(algorithm, begin)), firsts)
     end = ownership.cropped(end, given)
     return end, jax.tree.map(lambda leaf: leaf.reshape(rounds, *leaf.shape[2:]), info), scores
 

@@ -194,23 +194,33 @@ def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
     return Server(init, receive, descend)
 
 
+def forgetful(server: Server, why: str) -> Server:
+    """The server, if it remembers nobody's updates; an error otherwise, that says why it must not."""
+
+    def init(params: Params, sizes: Sizes) -> ServerState:
+        state = server.init(params, sizes)
+        if isinstance(state.memory, Memory):
+            raise ValueError(
+                f"server=varp remembers the update of each client, {why}; choose another server, as sgd(1.0)"
+            )
+        return state
+
+    return server._replace(init=init)
+
+
 def robust(server: Server, rule: Rule | None) -> Server:
     """The server with a robust rule in place of the weighted sum: R(Delta_1, ..., Delta_n).
 
     A method's weights have no part in it, not even by their sum: they follow losses and lengths, about which clients
-    may lie. How many updates were not finite is the finding `excluded`. With None, the server as it is.
+    may lie. How many updates were not finite is the finding `excluded`; if they are half of all or more, the aggregate
+    is NaN, so that a run stops. With None, the server as it is.
     """
     if rule is None:
         return server
+    server = forgetful(server, "which a robust rule does not tell apart")
 
     def init(params: Params, sizes: Sizes) -> ServerState:
-        state = server.init(params, sizes)
-        if jax.tree.leaves(state.memory):
-            raise ValueError(
-                "server=varp remembers the update of each client, which a robust rule does not tell apart; choose "
-                "another server, as sgd(1.0)"
-            )
-        return state._replace(memory=rule.init(params))
+        return server.init(params, sizes)._replace(memory=rule.init(params))
 
     def receive(
         state: ServerState,
@@ -230,7 +240,9 @@ def robust(server: Server, rule: Rule | None) -> Server:
             return rule(deltas, order, memory, total)[0], total(stack.squares(deltas))
 
         one, squares = cohort.by_columns(combined, deltas, state.memory, jnp.argsort(draws))
-        cohort.findings["excluded"] = (~jnp.isfinite(squares)).sum()
+        counts = jnp.isfinite(squares)
+        cohort.leave_out(~counts)
+        one = stack.if_most(counts, one)
         return state._replace(memory=Received(one if rule.remembers else ())), one
 
     def descend(state: ServerState, delta: Params) -> ServerState:

@@ -40,6 +40,12 @@ def scale_rows(stacked: Params, factors: jax.Array) -> Params:
     return jax.tree.map(one, stacked)
 
 
+def if_most(counts: jax.Array, vector: Params) -> Params:
+    """The vector; NaN if half or more of the n do not count, [n] of bool: nobody can tell then what is right."""
+    most = 2 * counts.sum() > counts.shape[0]
+    return jax.tree.map(lambda leaf: jnp.where(most, leaf, jnp.nan), vector)
+
+
 def clip_factors(lengths: jax.Array, limit: jax.Array) -> jax.Array:
     """min(1, limit / length) of each; 0 of those that are not finite."""
     factors = jnp.where(lengths > limit, limit / jnp.where(lengths > 0, lengths, 1), 1.0)

@@ -13,7 +13,7 @@ from experiments.command.values import Call
 from fedeba_jax import ALGORITHMS
 from fedeba_jax.hyperparameters import hyperparameters
 from fedeba_jax.method import declared, uses_everybody
-from fedeba_jax.privacy import REASONS
+from fedeba_jax.privacy import ATTACKED, REASONS
 from fedeba_jax.weights import RULES
 
 EVERY = frozenset(ALGORITHMS)
@@ -23,7 +23,7 @@ _DECLARED = {name: declared(factory) for name, factory in ALGORITHMS.items()}
 TABLE: dict[str, frozenset[str]] = {
     "an optimizer": EVERY,
     "varp": frozenset(name for name, method in _DECLARED.items() if method.weighted_sum),
-    "a robust rule": frozenset(name for name, method in _DECLARED.items() if method.weighted_sum),
+    "a robust rule": frozenset(name for name, method in _DECLARED.items() if method.weighted_sum or method.guarded_sum),
     "an attack": EVERY,
     "lsr": EVERY,
     "label_noise": EVERY,
@@ -35,7 +35,8 @@ TABLE: dict[str, frozenset[str]] = {
 
 WHY = {
     "a robust rule": "its server step is not a weighted sum of the clients' updates; give --aggregator=weighted_sum",
-    "varp": "its server step is not a weighted sum of the clients' updates; choose another --server",
+    "varp": "its server step is not a weighted sum of the clients' updates, or guards them, and old updates would pass "
+    "unguarded; choose another --server",
     **{mode: f"{reason}; choose another --privacy, or none" for mode, reason in REASONS.items()},
 }
 """Why the others do not."""
@@ -46,6 +47,7 @@ CLASHES = {
     ("a robust rule", "client"): "noise hides a client in a weighted sum, whose largest weight is known; give one of "
     "the two",
     ("varp", "client"): "FedVARP uses old updates again, which the round's noise does not hide; give --server=sgd(1.0)",
+    ("an attack", "client"): ATTACKED,
     ("solve", "client"): "a solved temperature depends on all losses, so weights have no bound fixed beforehand; "
     "give tau a number",
 }

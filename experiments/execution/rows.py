@@ -14,6 +14,7 @@ from fedeba_jax import metrics
 from fedeba_jax.data.dealing import Owned, Pools, Tables
 
 SPLITS = ("test", "validation")
+BLAME = "offenders"  # a diagnostic for `diverged_clients` alone
 PER_CLIENT = ("floats_down", "floats_up", "bytes_down", "bytes_up")  # what a round counts of one client
 
 
@@ -25,9 +26,9 @@ class Counters(NamedTuple):
     exchanges: np.ndarray
     gate_open: np.ndarray  # -1: the algorithm has no gate
     diverged_round: np.ndarray  # 0: not
-    diverged_clients: np.ndarray  # [R, n] who was sampled in that round
+    diverged_clients: np.ndarray  # [R, n] who sent what is not finite in it; who was sampled in it, if not known
     attacker_weight: Any = None  # sum over rounds until it diverged; None without an attack, -1: not known
-    excluded: Any = None  # updates that were not finite and left out; as above
+    excluded: Any = None  # clients who sent what is not finite and was left out, summed over rounds; as above
 
 
 def no_counts(runs: int, cohort_size: int, *, attacked: bool = False) -> Counters:
@@ -48,24 +49,39 @@ def add(counters: Counters, info: dict[str, np.ndarray], start: int, cohort_size
         bad = bad | (info["weight_max"] == 0)
     place = np.argmax(bad, axis=1)
     bad_now = (counters.diverged_round == 0) & bad.any(axis=1)
-    sampled = info["cohort"][np.arange(len(place)), place]
+    clients = blamed(info)[np.arange(len(place)), place]
     gates = counters.gate_open + total("gate") if "gate" in info else np.full(place.shape, -1)
     # A run counts up to and with its first bad round, as it is divided by the rounds until then.
     live = (counters.diverged_round == 0)[:, None] & (np.cumsum(bad, axis=1) - bad == 0)
     under_attack: list[Any] = []
     for name in ("attacker_weight", "excluded") if counters.excluded is not None else ():
         before = getattr(counters, name)
-        known = np.where(live, info[name], 0).sum(axis=1) if name in info else np.full(place.shape, -1)
-        under_attack.append((before + known if name in info else known).astype(before.dtype))
+        after = _summed(before, info[name], live, start) if name in info else np.full(place.shape, -1)
+        under_attack.append(after.astype(before.dtype))
     return Counters(
         counters.bytes_down + cohort_size * total("bytes_down"),
         counters.bytes_up + cohort_size * total("bytes_up"),
         counters.exchanges + total("exchanges"),
         gates.astype(np.int64),
         np.where(bad_now, start + 1 + place, counters.diverged_round),
-        np.where(bad_now[:, None], sampled, counters.diverged_clients),
+        np.where(bad_now[:, None], clients, counters.diverged_clients),
         *under_attack,
     )
+
+
+def blamed(info: dict[str, np.ndarray]) -> np.ndarray:
+    """Who sent what is not finite in each round, [R, rounds, n], -1 for the others; the cohort, if it is not known."""
+    sampled, odd = info["cohort"], info.get(BLAME, np.zeros((1, 1, 1), bool))
+    return np.where(odd | ~odd.any(axis=-1, keepdims=True), sampled, -1)
+
+
+def _summed(before: np.ndarray, values: np.ndarray, live: np.ndarray, start: int) -> np.ndarray:
+    """The sum over `start` rounds before and over the live ones of these; one that is NaN counts as the mean of all."""
+    known = live & ~np.isnan(values)
+    total, count = before + np.where(known, values, 0).sum(axis=1), start + known.sum(axis=1)
+    unknown = live.sum(axis=1) - known.sum(axis=1)
+    mean = np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
+    return np.where(unknown > 0, total + unknown * mean, total)
 
 
 def of_rounds(
@@ -76,7 +92,7 @@ def of_rounds(
     for i, run in enumerate(runs):
         scale = dict.fromkeys(PER_CLIENT, run.task.cohort_size)
         for t in range(info["finite"].shape[1] if not diverged_before[i] else 0):
-            diagnostics = {name: values[i, t] * scale.get(name, 1) for name, values in info.items()}
+            diagnostics = {name: values[i, t] * scale.get(name, 1) for name, values in info.items() if name != BLAME}
             rows.append({"run": run.id, "seed": run.seed, "round": start + t + 1, **diagnostics})
     return rows
 
@@ -126,7 +142,7 @@ def of_evaluation(
     """
     rows = []
     for i, run in enumerate(runs):
-        diverged = int(counters.diverged_round[i])
+        diverged, clients = int(counters.diverged_round[i]), counters.diverged_clients[i]
         common = {"run": run.id, **run.record, "round": done, "rounds": run.task.rounds}
         costs: dict[str, Any] = {
             "gate_open": None if counters.gate_open[i] < 0 else int(counters.gate_open[i]),
@@ -135,7 +151,7 @@ def of_evaluation(
             "bytes_up": int(counters.bytes_up[i]),
             "status": "diverged" if diverged else "ok",
             "diverged_round": diverged or None,
-            "diverged_clients": counters.diverged_clients[i] if diverged else None,
+            "diverged_clients": clients[clients >= 0] if diverged else None,
             "final": over,
             "origin": origin,
         }

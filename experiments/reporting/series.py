@@ -83,7 +83,7 @@ class Series(NamedTuple):
     client_loss: dict[str, np.ndarray]  # likewise
     client_examples: dict[str, np.ndarray]  # that each of them was tested on, by model
     diverged: int | None  # the round
-    diverged_clients: list[int]  # who was sampled in it
+    diverged_clients: list[int]  # who sent what is not finite in it; who was sampled in it, if that is not known
     privacy: dict[str, Any] | None  # what a private run may claim once it is finished
     attackers: frozenset[int] = frozenset()  # who is not honest in any round
     minority: frozenset[int] = frozenset()  # the honest clients with the rarest labels, of a run under attack

@@ -8,6 +8,7 @@ Notes:
   the same tau.
 """
 
+import functools
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ from fedeba_jax.hyperparameters import Degrees, Fraction, NonNegative, Range, Te
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.privacy import Cap, Clip
-from fedeba_jax.server import Server, ServerState
+from fedeba_jax.server import Server, ServerState, forgetful
 from fedeba_jax.trust import Outliers, cap, directions, guard_losses, remember
 from fedeba_jax.trust import prior as trust_prior
 from fedeba_jax.types import Algorithm, Info, Params, Sizes
@@ -39,7 +40,10 @@ class Memory(NamedTuple):
     history: Any = ()  # with trust "history": T [M], and whose T there is [M]
 
 
-@method(search={"tau": Range(0.05, 20.0), "alpha": Range(0.0, 0.95, log=False), "weight_cap": Range(1.5, 10.0)})
+@method(
+    guarded_sum=True,
+    search={"tau": Range(0.05, 20.0), "alpha": Range(0.0, 0.95, log=False), "weight_cap": Range(1.5, 10.0)},
+)
 def robust_fedeba_plus(
     local: LocalTraining,
     server: Server,
@@ -61,7 +65,7 @@ def robust_fedeba_plus(
     F^ are the losses, or their median in place of those that are more than c robust deviations from it. r is the median
     length of the vectors. q_i is whether a client's updates, in the mean over its rounds, agree with the geometric
     median of all (`trust`; of a client that is new, its vectors of this sum). Losses or vectors that are not finite are
-    left out and counted (`excluded`).
+    left out, and their clients counted (`excluded`); if half of the cohort is left out of a sum, the run stops.
 
     Args:
       local: local training.
@@ -93,16 +97,17 @@ def robust_fedeba_plus(
             return capped(q, jnp.log(q), most)
         return entropy_based(guard_losses(losses, loss_clip, counts, outliers), tau, q, most)
 
-    def guarded_sum(cohort: Cohort, vectors: Params, losses: jax.Array | None, past: Any) -> Params:
+    def guarded_sum(cohort: Cohort, past: Any, vectors: Params, losses: Any = None) -> tuple[Params, jax.Array]:
+        """The sum, and who is left out of it."""
         sizes = by_examples(cohort.num_examples) if losses is None else size_prior(cohort, prior)
 
         def combined(total: Total, vectors: Params, _: Any, sizes: Any, losses: Any, past: Any) -> tuple[Params, Any]:
             own = directions(total(tree.gram(vectors)), norm_clip)
             counts = own.finite if losses is None else own.finite & jnp.isfinite(losses)
             p = weights(sizes, losses, trust_of(own.cosines, past), counts)
-            return stack.mixture(vectors, p * own.factors), ()
+            return stack.if_most(counts, stack.mixture(vectors, p * own.factors)), ~counts
 
-        return cohort.by_columns(combined, vectors, (), sizes, losses, past)[0]
+        return cohort.by_columns(combined, vectors, (), sizes, losses, past)
 
     def trust_of(cosines: jax.Array, past: Any) -> jax.Array:
         if trust == "off":
@@ -124,21 +129,16 @@ def robust_fedeba_plus(
             angle = fairness_angle(guarded)
             return Judged(None, is_open(angle, theta), (guarded, angle))
 
-        def fair(vectors: Params, losses: jax.Array) -> Params:
-            return guarded_sum(cohort, vectors, losses, past)
-
-        one_pass = memory.opened if local.loss_on == "full" else False
-        _, judged, gradient = cohort.ask_then_sum(
-            local.loss, local.loss_and_grad, judge, x, likely=one_pass, combine=fair
-        )
+        once = memory.opened if local.loss_on == "full" else False
+        guard = functools.partial(guarded_sum, cohort, past)
+        _, judged, gradient = cohort.ask_then_sum(local.loss, local.loss_and_grad, judge, x, likely=once, combine=guard)
         unfair, (before, angle) = judged.when, judged.findings
         target = cohort.derived(lambda g: server.publish(g, cohort, local), gradient)
         reply = cohort.ask(aligned.train, x, target=target, weight=jnp.where(unfair, alpha, 0.0))
-        first_step = cohort.ask_combined(
-            local.first_step, lambda vectors: guarded_sum(cohort, vectors, None, past), x, when=~unfair, alongside=True
-        )
+        first_step = cohort.ask_combined(local.first_step, guard, x, when=~unfair, alongside=True)
         own = directions(cohort.gram(reply.delta), norm_clip)
         counts = own.finite & jnp.isfinite(reply.loss)
+        cohort.leave_out(~counts, numbers=True)
         if trust == "history":
             past = remember(own.cosines, counts, *past)
         trusted = trust_of(own.cosines, past)
@@ -146,7 +146,8 @@ def robust_fedeba_plus(
         state, delta = server.receive(state, stack.scale_rows(reply.delta, own.factors), p, cohort, aligned)
         delta = tree.mix(jnp.where(unfair, 0.0, alpha), delta, server.publish(first_step, cohort, local))
         info = diagnose(p, before=before, after=guard_losses(reply.loss, loss_clip, counts, outliers))
-        info |= {"angle": angle, "gate": unfair, "excluded": (~counts).sum(), "trusted": (counts & (trusted > 0)).sum()}
-        return server.descend(state, delta), Memory(unfair, tree.set_rows(memory.history, cohort.id, past)), info
+        info |= {"angle": angle, "gate": unfair, "trusted": (counts & (trusted > 0)).sum()}
+        state = server.descend(state, stack.if_most(counts, delta))
+        return state, Memory(unfair, tree.set_rows(memory.history, cohort.id, past)), info
 
-    return remembering(server, start, update)
+    return remembering(forgetful(server, "which no guard looks at again"), start, update)

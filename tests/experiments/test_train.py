@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 from absl import flags
@@ -83,6 +84,12 @@ def test_divergence_is_told_with_what_to_turn(call, tmp_path):
     assert f"what was done is in {tmp_path}" in message
     (loaded,) = loading.group(loading.load([tmp_path]))
     assert train.divergence(make("fedavg", lr=50.0)[0], loaded).endswith("lower --lr=50")
+
+
+def test_clients_that_are_known_to_have_sent_what_is_not_finite_are_named():
+    runs = [SimpleNamespace(seed=0, diverged=3, diverged_clients=[7]), SimpleNamespace(seed=1, diverged=None)]
+    message = train.divergence(make("fedavg", lr=50.0)[0], SimpleNamespace(runs=runs))
+    assert message.startswith("diverged (seed 0 in round 3, broken by clients 7): the model or a client's reply is")
 
 
 @pytest.mark.parametrize(

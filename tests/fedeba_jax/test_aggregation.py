@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedeba_jax import aggregation, stack
+from fedeba_jax import aggregation, server, stack
 from fedeba_jax.aggregation import AGGREGATORS, FIRSTS, bucketing
+from fedeba_jax.local import LocalTraining
+from fedeba_jax.types import Sizes
 from tests.support import byzfl_vectors
 from tests.twins import robust as twins
 
@@ -175,6 +177,44 @@ def test_more_than_can_be_withstood_are_not_hidden(x64):
     x[:5] = np.inf
     for name in ("median", "trimmed_mean", "multi_krum", "mda"):
         assert not np.isfinite(combined(name, x)).any()
+    x[3:5] = RANDOM[3:5]  # no longer half of them, but more than f
+    for name in ("trimmed_mean", "meamed", "krum", "multi_krum", "mda"):
+        assert not np.isfinite(combined(name, x)).any(), name
+
+
+class Clients:
+    """As much of a cohort as a robust rule sees."""
+
+    id, size, key = ORDER, N, jax.random.key(0)
+
+    def by_columns(self, function, stacked, whole, *shared):
+        return function(lambda part: part, stacked, whole, *shared)
+
+    def leave_out(self, who):
+        self.left_out = who
+
+
+@pytest.mark.parametrize("name", [*RULES, *BEFORE, "bucketing"])
+def test_half_of_the_updates_or_more_are_not_hidden_by_any_rule(x64, name):
+    """A server's aggregate is NaN then, and so is what a rule remembers."""
+    before = {"bucketing": bucketing(2), **{key: first for key, (first, _) in BEFORE.items()}}
+    rule = aggregation.mean(first=before[name]) if name in before else RULES[name][0]
+    robust = server.robust(server.sgd(1.0), rule)
+    state = robust.init(jax.tree.map(lambda leaf: leaf[0], as_tree(RANDOM)), Sizes(N, N, 1, DIM))
+
+    @jax.jit
+    def receive(updates):
+        cohort = Clients()
+        received, one = robust.receive(state, updates, jnp.ones(N), cohort, LocalTraining(None, 0.1))
+        return received.memory.memory, jax.tree.map(lambda leaf: leaf[None], one), cohort.left_out
+
+    for bad in (5, N):
+        memory, one, left_out = receive(as_tree(np.where(np.arange(N)[:, None] < bad, np.nan, RANDOM)))
+        assert np.isnan(as_rows(one)).all()
+        assert left_out.sum() == bad
+        assert all(np.isnan(leaf).all() for leaf in jax.tree.leaves(memory))
+    if name not in ("mean", "nnm", "bucketing"):  # a mean takes all of it up
+        assert np.isfinite(as_rows(receive(as_tree(np.where(np.arange(N)[:, None] < F, np.nan, RANDOM)))[1])).all()
 
 
 @pytest.mark.parametrize("name", ["trimmed_mean", "meamed", "krum", "multi_krum", "mda"])

@@ -133,3 +133,55 @@ def test_the_server_s_own_work_costs_nothing(name):
     counts = of.num_examples
     np.testing.assert_allclose(of.at_server(lambda n, c: n / n.sum() * c, counts, 2.0), 2 * counts / counts.sum())
     assert not any(counted(of).values())
+
+
+# What is not finite.
+
+
+def told(of, number):
+    """An exchange in which client 0 tells this number, and the others their ids."""
+    return of.ask(lambda client, x: (scaled(client, x), jnp.where(client.id == 0, number, client.id)), X)
+
+
+def test_numbers_that_are_not_finite_are_noticed_unless_they_have_no_part_in_the_round():
+    of = cohort()
+    told(of, 1.0)
+    assert of.numbers_are_finite
+    assert not of.offenders().any()
+    told(of, jnp.nan)
+    assert not of.numbers_are_finite
+    np.testing.assert_array_equal(of.offenders(), [False, True, False])
+    of.leave_out(jnp.array([False, True, False]))
+    assert not of.numbers_are_finite, "a rule for updates"
+    of.leave_out(jnp.array([False, True, False]), numbers=True)
+    assert of.numbers_are_finite
+    assert of.findings["excluded"] == 1
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_who_sent_an_update_that_is_not_finite_first_is_named(name):
+    of = cohort(MAPS[name])
+    of.ask(lambda client, x: tree.scale(jnp.where(client.id == 2, jnp.inf, 1.0), x), X)
+    of.ask(lambda client, x: tree.scale(jnp.nan, x), X)  # may follow from it
+    assert of.numbers_are_finite
+    np.testing.assert_array_equal(of.offenders(), [False, False, True])
+
+
+def test_of_numbers_that_are_summed_up_it_is_not_known_whose_they_are():
+    of = cohort()
+    of.ask_sum(lambda client, x: jnp.where(client.id == 0, jnp.nan, 1.0), jnp.ones(3), X)
+    assert not of.numbers_are_finite
+    assert of.offenders().all()
+
+
+@pytest.mark.parametrize("when", [True, jnp.asarray(True), jnp.asarray(False)], ids=["always", "open", "closed"])
+def test_who_is_left_out_of_what_is_combined_is_counted_and_not_sent(when):
+    of = cohort()
+
+    def combine(vectors):
+        return tree.rows(vectors, 0), jnp.array([True, False, True])
+
+    vector = of.ask_combined(scaled, combine, X, when=when)
+    assert jax.tree.structure(vector) == jax.tree.structure(X)
+    assert of.findings["excluded"] == (2 if when else 0)
+    assert counted(of)["floats_up"] == (6 if when else 0)

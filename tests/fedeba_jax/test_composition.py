@@ -74,7 +74,10 @@ def test_a_covering_set_runs_and_stays_finite(attack, rule, first, lie):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.server))
 
 
-@pytest.mark.parametrize(("attack", "rule", "first", "lie"), slow_but(COVERING[-3:], COVERING))
+SEARCHES = [("opt_ipm", "median", "nothing", "honest"), ("opt_alie", "trimmed_mean", "nnm", "honest")]  # by coordinate
+
+
+@pytest.mark.parametrize(("attack", "rule", "first", "lie"), slow_but(COVERING[-3:], [*COVERING, *SEARCHES]))
 def test_devices_that_share_the_clients_change_nothing(x64, attack, rule, first, lie):
     """Neither 5 clients nor the numbers of every layer divide among them."""
     given = (METHODS[LYING.index(attack) % 3], attack, rule, first, lie)

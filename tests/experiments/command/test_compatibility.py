@@ -139,6 +139,7 @@ def test_what_it_does_not_allow_is_refused_in_one_line_and_by_the_library(name, 
         ("", {"server": "varp(1.0)", "privacy": "client(2)"}, "varp with --privacy=client(2.0) is not possible"),
         ("", {"server": "varp(1.0)", "aggregator": "median"}, "varp with --aggregator=median is not possible"),
         ("", {"privacy": "client(2)", "aggregator": "median"}, "a robust rule with --privacy=client(2.0)"),
+        ("", {"privacy": "client(2)", "attack": "inf(0.2)"}, "an attack with --privacy=client(2.0) is not possible"),
         ("tau=solve(1.2)", {"privacy": "client(2)"}, "solve with --privacy=client(2.0) is not possible"),
     ],
 )

@@ -182,6 +182,28 @@ def test_what_attackers_got_after_a_run_diverged_does_not_count():
     assert [row["attacker_weight"] for row in told] == [0.25, 1.0], "a share is 1 at most"
 
 
+def test_a_round_whose_weights_are_no_numbers_has_no_part_in_the_attackers_weight():
+    """Two runs whose weights are NaN in the round in which they diverge, the third and the first."""
+    costs = {name: np.ones((2, 3), int) for name in ("bytes_down", "bytes_up", "exchanges")}
+    costs |= {"weight_max": np.ones((2, 3)), "cohort": np.zeros((2, 3, 1), int)}
+    weights = [[0.5, 0.25, np.nan], [np.nan, np.nan, np.nan]]
+    chunk = info(finite=[[True, True, False], [False, False, False]], attacker_weight=weights, **costs)
+    counters = rows.add(rows.no_counts(2, 1, attacked=True), chunk, 0, cohort_size=1)
+    who = Judges(np.array([True, False]), np.array([True, False]))
+    told = [rows.attacked(who, {}, np.array([50.0, 50.0]), counters, run, done=3) for run in (0, 1)]
+    assert [row["attacker_weight"] for row in told] == [0.375, None]
+
+
+def test_who_sent_what_is_not_finite_is_named_and_the_cohort_where_nobody_knows():
+    costs = {name: np.ones((2, 1), int) for name in ("bytes_down", "bytes_up", "exchanges")}
+    costs |= {"weight_max": np.ones((2, 1)), "cohort": [[[6, 7, 8]], [[3, 4, 5]]]}
+    chunk = info(finite=[[False], [False]], offenders=[[[False, True, False]], [[False] * 3]], **costs)
+    counters = rows.add(rows.no_counts(2, 3), chunk, 0, cohort_size=3)
+    assert [[c for c in clients if c >= 0] for clients in counters.diverged_clients.tolist()] == [[7], [3, 4, 5]]
+    (row, _) = rows.of_rounds(make("fedavg", seeds=(0, 1)), chunk, np.array([0, 0]), start=0)
+    assert "offenders" not in row
+
+
 def test_a_method_without_a_gate_has_no_count_of_it():
     chunk = info(finite=[[True]], weight_max=[[1.0]], cohort=[[[0]]], bytes_down=[[1]], bytes_up=[[1]], exchanges=[[1]])
     assert rows.add(rows.no_counts(1, 1), chunk, 0, 1).gate_open.tolist() == [-1]
