@@ -309,7 +309,7 @@ def private_cohort():
     examples = jnp.ones(2, int)
     return types.SimpleNamespace(
         id=jnp.arange(2), size=2, round=0, num_examples=examples, key=jax.random.key(9),
-        sum=tree.weighted_sum, weigh=lambda weights: None, **with_rows(jnp.arange(2), 2),
+        sum=tree.weighted_sum, weigh=lambda weights: None, is_attacked=False, **with_rows(jnp.arange(2), 2),
     )  # fmt: skip
 
 

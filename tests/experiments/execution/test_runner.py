@@ -101,7 +101,8 @@ def test_a_folder_holds_everything(trained):
     experiment = json.loads((trained / "experiment.json").read_text())
     first, second = experiment["runs"].values()
     assert first["settings"]["cohort_size"] == 3
-    assert first["hparams"] == {"tau": 0.1, "alpha": 0.9, "theta": 0.0, "fair_scale": None, "prior": "none"}
+    choices = {"fair_scale": None, "prior": "none", "weigh_by": "after"}
+    assert first["hparams"] == {"tau": 0.1, "alpha": 0.9, "theta": 0.0, **choices}
     assert (first["seed"], second["seed"]) == (0, 1)
     assert (first["rounds"], experiment["varies"]) == (2, [])
     (origin,) = experiment["origins"]
