@@ -41,7 +41,10 @@ def scale_rows(stacked: Params, factors: jax.Array) -> Params:
 
 
 def if_most(counts: jax.Array, vector: Params) -> Params:
-    """The vector; NaN if half or more of the n do not count, [n] of bool: nobody can tell then what is right."""
+    """The vector, or the weights that make it; NaN if half or more of the n do not count, [n] of bool.
+
+    Nobody can tell then what is right.
+    """
     most = 2 * counts.sum() > counts.shape[0]
     return jax.tree.map(lambda leaf: jnp.where(most, leaf, jnp.nan), vector)
 

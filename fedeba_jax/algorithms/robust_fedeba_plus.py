@@ -105,7 +105,7 @@ def robust_fedeba_plus(
             own = directions(total(tree.gram(vectors)), norm_clip)
             counts = own.finite if losses is None else own.finite & jnp.isfinite(losses)
             p = weights(sizes, losses, trust_of(own.cosines, past), counts)
-            return stack.if_most(counts, stack.mixture(vectors, p * own.factors)), ~counts
+            return stack.mixture(vectors, stack.if_most(counts, p * own.factors)), ~counts
 
         return cohort.by_columns(combined, vectors, (), sizes, losses, past)
 
@@ -144,10 +144,10 @@ def robust_fedeba_plus(
         trusted = trust_of(own.cosines, past)
         p = weights(size_prior(cohort, prior), reply.loss, trusted, counts)
         state, delta = server.receive(state, stack.scale_rows(reply.delta, own.factors), p, cohort, aligned)
-        delta = tree.mix(jnp.where(unfair, 0.0, alpha), delta, server.publish(first_step, cohort, local))
+        share = stack.if_most(counts, jnp.where(unfair, 0.0, alpha))
+        delta = tree.mix(share, delta, server.publish(first_step, cohort, local))
         info = diagnose(p, before=before, after=guard_losses(reply.loss, loss_clip, counts, outliers))
         info |= {"angle": angle, "gate": unfair, "trusted": (counts & (trusted > 0)).sum()}
-        state = server.descend(state, stack.if_most(counts, delta))
-        return state, Memory(unfair, tree.set_rows(memory.history, cohort.id, past)), info
+        return server.descend(state, delta), Memory(unfair, tree.set_rows(memory.history, cohort.id, past)), info
 
     return remembering(forgetful(server, "which no guard looks at again"), start, update)
