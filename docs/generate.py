@@ -235,6 +235,25 @@ def steadiness() -> str:
     return f"{what}, mean over seeds: {', '.join(told)}." if told else NOTHING
 
 
+def annealing() -> str:
+    """A constant temperature beside falling ones, over the seeds that all of them have."""
+    _, task, _ = MAIN
+    rows = [row for row in presets.presets()["tau_annealing"].rows if row.task == task]
+    found = [(row, evidence.setting(comparison.there(row, committed()), row.given, committed())) for row in rows]
+    known = [(row.label, setting) for row, setting in found if setting and not setting.diverged]
+    if len(known) < len(rows):
+        return NOTHING
+    seeds = set.intersection(*({run.seed for run in setting.runs} for _, setting in known))
+    lines = []
+    for label, setting in known:
+        values = [setting.values(key, comparison.VIEW) for key in readings.TOLD_OF_SETTINGS]
+        numbers = [np.array([own[seed] for seed in sorted(seeds)]) for own in values]
+        lines.append((f"`{label}`", str(len(seeds)), *(f"{own.mean():.2f} ± {own.std():.2f}" for own in numbers)))
+    head = ("row", "seeds", *(COLUMNS[key].title for key in readings.TOLD_OF_SETTINGS))
+    command = f".venv/bin/python -m experiments.reproduce --figure=tau_annealing --panel={task} --norun"
+    return f"From `results/{task}`; `{command}` draws it:\n\n{grid(head, lines)}"
+
+
 def other_settings() -> str:
     """FedAvg, FedEBA+ and Prac-FedEBA+ under other readings of the paper's setting, three seeds each."""
     titles = [COLUMNS[measure].title for measure in readings.TOLD_OF_SETTINGS]
@@ -471,6 +490,7 @@ PARTS: dict[str, dict[str, Any]] = {
         "readings": readings_of_the_paper,
         "by the best": by_the_best,
         "steadiness": steadiness,
+        "annealing": annealing,
         "other settings": other_settings,
         **{f"claim {number}": functools.partial(findings, number) for number, found in claims.CLAIMS.items() if found},
         **{f"claim {number}": functools.partial(theory_findings, number) for number in (18, 19)},

@@ -59,7 +59,7 @@ def test_a_figure_in_findings_changes_with_the_results(generate, monkeypatch):
         for number, witnesses in claims.CLAIMS.items():
             assert generate.findings(number).count(generate.NOTHING) == len(witnesses)
         assert "no run" in generate.main_results().lower()
-        parts = (generate.noise, generate.alone, generate.other_settings)
+        parts = (generate.noise, generate.alone, generate.other_settings, generate.annealing)
         for part in (*parts, generate.readings_of_the_paper, generate.by_the_best, generate.steadiness):
             generate.sheets_by_reading.cache_clear()
             assert part() == generate.NOTHING
