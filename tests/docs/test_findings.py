@@ -162,7 +162,7 @@ DOCTORED = [
 ]
 
 
-@pytest.mark.parametrize(("place", "pages"), DOCTORED, ids=lambda value: ".".join(map(str, value)))
+@pytest.mark.parametrize(("place", "pages"), DOCTORED, ids=[".".join(map(str, place)) for place, _ in DOCTORED])
 def test_a_figure_of_the_theory_with_another_digit_is_noticed(generate, monkeypatch, tmp_path, place, pages):
     content = json.loads((ROOT / generate.THEORY).read_text())
     *way, last = place
