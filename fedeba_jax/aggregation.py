@@ -6,7 +6,7 @@ their names are those of ByzFL (Gonzalez et al. 2025, "ByzFL: Research Framework
 
 An update that is not finite, or whose square overflows, is never taken up while there are at most f of them:
 coordinate-wise rules see infinities at the ends of their order, and to all others it is infinitely far away. If they
-are half of the updates or more, a server has no aggregate under any rule: it is NaN (`server.robust`).
+are half of the updates or more, the next model is NaN under any rule (`server.robust`).
 
 Notes:
   Most rules are mixtures of the updates, with weights that depend on their products <x_i, x_j> alone, and so is what

@@ -141,6 +141,7 @@ class Received(NamedTuple):
     """A memory that holds the updates of this round already: `descend` accepts no other."""
 
     memory: Any
+    counts: Any = ()  # under a robust rule: whose updates are finite, [n]
 
 
 def variance_reduced(optimizer: optax.GradientTransformation) -> Server:
@@ -212,7 +213,7 @@ def robust(server: Server, rule: Rule | None) -> Server:
     """The server with a robust rule in place of the weighted sum: R(Delta_1, ..., Delta_n).
 
     A method's weights have no part in it, not even by their sum: they follow losses and lengths, about which clients
-    may lie. How many updates were not finite is the finding `excluded`; if they are half of all or more, the aggregate
+    may lie. How many updates were not finite is the finding `excluded`; if they are half of all or more, the next model
     is NaN, so that a run stops. With None, the server as it is.
     """
     if rule is None:
@@ -242,8 +243,7 @@ def robust(server: Server, rule: Rule | None) -> Server:
         one, squares = cohort.by_columns(combined, deltas, state.memory, jnp.argsort(draws))
         counts = jnp.isfinite(squares)
         cohort.leave_out(~counts)
-        one = stack.if_most(counts, one)
-        return state._replace(memory=Received(one if rule.remembers else ())), one
+        return state._replace(memory=Received(one if rule.remembers else (), counts)), one
 
     def descend(state: ServerState, delta: Params) -> ServerState:
         if not isinstance(state.memory, Received):
@@ -251,7 +251,9 @@ def robust(server: Server, rule: Rule | None) -> Server:
                 f"aggregator={rule.name} stands for a weighted sum of the clients' updates, and this algorithm's step "
                 "is none; choose aggregator=weighted_sum"
             )
-        return server.descend(state._replace(memory=state.memory.memory), delta)
+        memory, counts = state.memory
+        moved = server.descend(state._replace(memory=memory), delta)
+        return moved._replace(params=stack.if_most(counts, moved.params))  # not of delta, which would round otherwise
 
     return server._replace(init=init, receive=receive, descend=descend)
 
