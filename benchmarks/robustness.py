@@ -72,8 +72,9 @@ def measure_model(model: str) -> tuple[list[dict[str, Any]], dict[str, measure.R
     }
     with_rules = {f"fedavg, {name}": (work, {"rule": rule}) for name, rule in rules(work.cohort).items()}
     under_attack = {f"fedavg under {name}": (work, {"attack": attack}) for name, attack in attacked().items()}
-    rule = aggregation.median()  # it cannot be searched by products
-    under_attack["fedavg, median, under opt_alie"] = (work, {"rule": rule, "attack": attacks.opt_alie(rule, SHARE)})
+    for name in ("median", "trimmed_mean", "meamed", "nnm, trimmed_mean"):  # they cannot be searched by products
+        rule = rules(work.cohort)[name]
+        under_attack[f"fedavg, {name}, under opt_alie"] = work, {"rule": rule, "attack": attacks.opt_alie(rule, SHARE)}
     made = {
         name: compile_made(make_round(one, **values), data, one.client_map)
         for name, (one, values) in (plain | with_rules | under_attack).items()

@@ -15,14 +15,16 @@ and which of them attack. Names are those of ByzFL (Gonzalez et al. 2025) and Bl
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedeba_jax import stack, tree
 from fedeba_jax.aggregation import Rule, Total, mean, mixed_products
-from fedeba_jax.client_map import by_columns
+from fedeba_jax.client_map import by_columns, everywhere
 from fedeba_jax.hyperparameters import Count, Fraction, NonNegative, Positive, checked
 from fedeba_jax.lies import HONEST, Lie, LossLie, honest_or_all
 from fedeba_jax.privacy import noise
@@ -30,6 +32,10 @@ from fedeba_jax.types import ClientMap, Key, Params, Private, Scalar, Sizes
 
 KEY = 2**32 - 2
 """Folded into a run's key for what attackers draw; its rounds fold in 0, 1, ..."""
+
+SEARCHED = 2**12
+"""Coordinates that a search looks at where the rule treats each by itself: of larger models a sample, the same in all
+rounds. A search over all of them would take as long as the training of the round (benchmarks/robustness.py)."""
 
 
 class Seen(NamedTuple):
@@ -364,11 +370,13 @@ Line = Callable[[Seen], tuple[Params, Params]]  # what attackers choose from: st
 def _farthest(seen: Seen, aggregator: Rule | None, line: Line, evaluations: int, delta: Scalar) -> Params:
     """Updates [n, ...] of which the attackers' are on the line, where the rule goes far from the honest mean.
 
-    A rule that mixes updates by their products is searched by products alone, [n + 2, n + 2].
+    A rule that mixes updates by their products is searched by products alone, [n + 2, n + 2]; one that treats each
+    coordinate by itself by some of the coordinates.
     """
     rule = mean() if aggregator is None else aggregator
+    searched, stands_for = (seen.updates, 1.0) if rule.weigh else _sample(seen.updates)
 
-    def search(total: Total, updates: Params, _: Any, attackers: jax.Array) -> tuple[Params, Any]:
+    def search(total: Total, updates: Params, _: Any, attackers: jax.Array) -> tuple[Params, jax.Array]:
         own = seen._replace(updates=updates, attackers=attackers)
         n, middle, (start, direction) = len(attackers), own.honest_mean(), line(own)
         order = jnp.arange(n)
@@ -376,9 +384,12 @@ def _farthest(seen: Seen, aggregator: Rule | None, line: Line, evaluations: int,
         def sent(x: jax.Array) -> Params:
             return tree.add(start, tree.scale(x, direction))
 
+        def of_all(part: jax.Array) -> jax.Array:
+            return stands_for * total(part)
+
         def distance(x: jax.Array) -> jax.Array:
-            away = tree.subtract(rule(own.with_all(sent(x)), order, total=total)[0], middle)
-            return jnp.sqrt(total(tree.dot(away, away)))
+            away = tree.subtract(rule(own.with_all(sent(x)), order, total=of_all)[0], middle)
+            return jnp.sqrt(of_all(tree.dot(away, away)))
 
         everything = jax.tree.map(lambda leaf, *one: jnp.concatenate([leaf, jnp.stack(one)]), updates, start, direction)
         honest = honest_or_all(attackers)
@@ -394,9 +405,25 @@ def _farthest(seen: Seen, aggregator: Rule | None, line: Line, evaluations: int,
             return jnp.sqrt(jnp.maximum(away @ products @ away, 0.0))
 
         x = largest(distance if rule.weigh is None else distance_by_products, evaluations, delta)
-        return sent(x), ()
+        return sent(x), x
 
-    return seen.with_all(by_columns(seen.client_map, search, seen.updates, (), seen.attackers)[0])
+    if searched is seen.updates:
+        return seen.with_all(by_columns(seen.client_map, search, searched, (), seen.attackers)[0])
+    _, x = everywhere(seen.client_map, partial(search, lambda part: part))(searched, (), seen.attackers)
+    start, direction = line(seen)
+    return seen.with_all(tree.add(start, tree.scale(x, direction)))
+
+
+def _sample(updates: Params) -> tuple[Params, float]:
+    """Some coordinates of stacked updates, SEARCHED or a few more, and how many of all each stands for."""
+    leaves = [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(updates)]
+    size = sum(leaf.shape[1] for leaf in leaves)
+    if size <= SEARCHED:
+        return updates, 1.0
+    counts = [-(-leaf.shape[1] * SEARCHED // size) for leaf in leaves]
+    chosen = [np.sort(np.random.default_rng(0).choice(leaf.shape[1], count, replace=False))
+              for leaf, count in zip(leaves, counts, strict=True)]  # fmt: skip
+    return [leaf[:, places] for leaf, places in zip(leaves, chosen, strict=True)], size / sum(counts)
 
 
 def _how_many(share: Scalar, count: int) -> jax.Array:

@@ -101,6 +101,25 @@ def test_the_factor_is_searched_against_the_rule_in_use(x64, name, direction):
     assert np.linalg.norm(against_a_mean[1]) > 1e4 * np.linalg.norm(found[1]), "a mean follows any factor"
 
 
+@pytest.mark.parametrize("rule", ["median()", "trimmed_mean(2)", "meamed(2)", "trimmed_mean(2, first=nnm(2))"])
+@pytest.mark.parametrize("name", ["opt_ipm", "opt_alie"])
+def test_a_search_by_some_coordinates_of_a_large_model_goes_as_far(x64, monkeypatch, name, rule):
+    """Coordinates with scales from e^-3 to e^3 or so, of which one in fifteen is looked at."""
+    rng = np.random.default_rng(0)
+    updates = rng.normal(1.0, 1.0, (N, 60_000)) * np.exp(rng.normal(size=60_000))
+    made_rule = eval(rule, aggregation.AGGREGATORS | aggregation.FIRSTS)
+    middle = updates[HONEST].mean(0)
+
+    def distance():
+        sent = forged(made(name, aggregator=made_rule), updates, jnp.zeros(60_000))
+        np.testing.assert_array_equal(sent[HONEST], updates[HONEST])
+        return np.linalg.norm(made_rule(jnp.asarray(sent), jnp.arange(N))[0] - middle)
+
+    by_some = distance()
+    monkeypatch.setattr(attacks, "SEARCHED", 60_000)
+    assert by_some > 0.9 * distance()  # a search ends in one of several peaks, so it may also come farther
+
+
 VECTORS = {key: vector for key, vector in byzfl_vectors.vectors().items() if vector.kind == "attack"}
 OF_BYZFL = ("inner_product_manipulation", "a_little_is_enough", "mimic", "inf", "opt_ipm", "opt_alie")
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedeba_jax
+from fedeba_jax import attacks
 from fedeba_jax.aggregation import AGGREGATORS, FIRSTS
 from fedeba_jax.attacks import ATTACKS
 from fedeba_jax.client_map import device_mesh, sharded
@@ -72,6 +73,11 @@ def test_a_covering_set_runs_and_stays_finite(attack, rule, first, lie):
     state, info = run(0.2)
     assert bool(info["finite"])
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.server))
+
+
+def test_devices_change_nothing_where_a_search_looks_at_some_coordinates(x64, monkeypatch):
+    monkeypatch.setattr(attacks, "SEARCHED", 10)
+    test_devices_that_share_the_clients_change_nothing(x64, *SEARCHES[1])
 
 
 SEARCHES = [("opt_ipm", "median", "nothing", "honest"), ("opt_alie", "trimmed_mean", "nnm", "honest")]  # by coordinate
