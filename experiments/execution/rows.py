@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from experiments.command.runs import Run
+from experiments.execution import folder
 from experiments.execution.judges import Judges
 from experiments.execution.program import Evaluation
 from experiments.privacy import statements
@@ -171,10 +172,17 @@ def of_evaluation(
             row = {**common, "split": split, "model": model, **measured, **costs}
             if diverged:
                 row |= dict.fromkeys(measured)
-            elif over and split == "test":
-                row |= dict(zip(("client_accuracy", "client_loss", "client_examples"), each, strict=True))
+            elif split == "test" and counts(run, done):
+                row["client_accuracy"] = each[0]
+                row |= {"client_loss": each[1], "client_examples": each[2]} if over else {}
             rows.append(row)
     return rows
+
+
+def counts(run: Run, done: int) -> bool:
+    """Whether the evaluation after so many rounds is one of the last, of which the figure of the run is the mean."""
+    so_far, every = (-(-rounds // run.task.eval_every) for rounds in (done, run.task.rounds))
+    return every - so_far < folder.averaged(every)
 
 
 def attacked(

@@ -159,25 +159,41 @@ def tuned(settings: Sequence[Setting], share: float) -> list[Setting]:
 
 
 def same_clients(outcome: Outcome, without: Outcome | None) -> dict[str, tuple[float, float]]:
-    """Figures of the same clients without and with the attack, after the last round, means over common seeds.
+    """Figures of the same clients without and with the attack, means over common seeds.
 
-    These are the honest clients of the attacked run, and its minority; of single clients, rows have the last
-    evaluation alone.
+    These are the honest clients of the attacked run, and its minority, over the last evaluations of which rows have
+    single clients.
     """
     pairs = [(reference(run, without), run) for run in outcome.runs if without and run.seed in without.seeds]
-    last = outcome.view._replace(last=1)
+
+    def attacked(before: Reference, run: Series, metric: str) -> float:
+        return run.value(metric, outcome.view._replace(last=before.evaluations))
+
     return {
-        metric: (_mean([before[metric] for before, _ in pairs]), _mean([run.value(metric, last) for _, run in pairs]))
+        metric: (_mean([before.figures[metric] for before, _ in pairs]), _mean([attacked(*p, metric) for p in pairs]))
         for metric in OF_CLIENTS
     }
 
 
-def reference(run: Series, without: Outcome) -> dict[str, float]:
-    """What the honest clients of a run have without the attack, after the last round at its seed; NaN: not known."""
+class Reference(NamedTuple):
+    """What the honest clients of an attacked run have without the attack, at its seed."""
+
+    figures: dict[str, float]  # by metric; NaN: not known
+    evaluations: int  # of which they are means
+
+
+def reference(run: Series, without: Outcome) -> Reference:
+    """The mean of the last evaluations of which there are single clients; of older rows, the last alone."""
     (other,) = (one for one in without.runs if one.seed == run.seed)
-    accuracy = other.client_accuracy.get(other.shown(without.view.model))
-    if accuracy is None:  # it diverged
-        return dict.fromkeys(OF_CLIENTS, math.nan)
+    if other.diverged is not None:
+        return Reference(dict.fromkeys(OF_CLIENTS, math.nan), 1)
+    curve = other.client_curve[other.shown(without.view.model)]
+    every = [_figures(run, accuracy) for accuracy in curve.values()]
+    return Reference({name: _mean([figures[name] for figures in every]) for name in OF_CLIENTS}, len(every))
+
+
+def _figures(run: Series, accuracy: np.ndarray) -> dict[str, float]:
+    """Of the honest clients of a run, from accuracies of all clients."""
     figures = summarize(jnp.asarray(honest_of(run.attackers, accuracy)))
     minority = _mean(accuracy[sorted(run.minority)])
     return {name: float(figures[name]) for name in OF_CLIENTS[:-1]} | {"minority_accuracy": minority}
@@ -190,7 +206,7 @@ def recovery(outcome: Outcome, without: Outcome | None) -> float | None:
     """
     if without is None or not outcome.seeds <= without.seeds:
         return math.nan
-    goals = [reference(run, without)["mean"] - NEAR for run in outcome.runs]
+    goals = [reference(run, without).figures["mean"] - NEAR for run in outcome.runs]
     if any(map(math.isnan, goals)):
         return math.nan
     rounds = [_stays(run.curve("mean", outcome.view), goal) for run, goal in zip(outcome.runs, goals, strict=True)]

@@ -252,6 +252,7 @@ def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], r
         origins=list(dict.fromkeys(origins[row["origin"]] for row in rows)),
         evals={key: {row["round"]: _metrics(row) for row in own} for key, own in by_model.items()},
         traffic={row["round"]: Traffic(*(row[name] for name in Traffic._fields)) for row in rows},
+        client_curve=_curve(rows, attackers),
         client_accuracy=_by_model(rows, "client_accuracy", attackers),
         client_loss=_by_model(rows, "client_loss", attackers),
         client_examples=_by_model(rows, "client_examples", attackers),
@@ -265,10 +266,25 @@ def _series(rows: list[dict[str, Any]], source: Source, origins: list[Origin], r
 
 def _by_model(rows: Sequence[dict[str, Any]], name: str, attackers: frozenset[int]) -> dict[str, np.ndarray]:
     """A list of the last rows, one number per honest client."""
-    known = {row["model"]: np.array(row[name], float) for row in rows if "client_accuracy" in row}
-    if any(values.ndim != 1 for values in known.values()):
+    return {
+        row["model"]: _of_clients(row, name, attackers) for row in rows if row["final"] and "client_accuracy" in row
+    }
+
+
+def _curve(rows: Sequence[dict[str, Any]], attackers: frozenset[int]) -> dict[str, dict[int, np.ndarray]]:
+    """The accuracies of honest clients in all rows that have them; before there were such rows, only the last had."""
+    known = grouped((row for row in rows if "client_accuracy" in row), itemgetter("model"))
+    return {
+        model: {row["round"]: _of_clients(row, "client_accuracy", attackers) for row in own}
+        for model, own in known.items()
+    }
+
+
+def _of_clients(row: dict[str, Any], name: str, attackers: frozenset[int]) -> np.ndarray:
+    values = np.array(row[name], float)
+    if values.ndim != 1:
         raise TypeError(name)
-    return {model: honest_of(attackers, values) for model, values in known.items()}
+    return honest_of(attackers, values)
 
 
 def _metrics(row: dict[str, Any]) -> dict[str, float]:

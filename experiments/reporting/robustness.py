@@ -38,9 +38,13 @@ NOTES = (
     "accuracy in %, variance, worst 5 % and the minority's accuracy are of honest clients, `without attack` is of all; "
     "the parameters of a method are those with the best worst case",
     "without → with: the honest clients of the attacked run, in the run of the same seed without the attack and in the "
-    "attacked one; both after the last round, the only one of which rows have single clients",
+    "attacked one",
     f"rounds to recover: the round from which on its accuracy stays within {NEAR:g} points of what the same clients "
-    "have without the attack after the last round",
+    "have without the attack",
+)
+OLDER = (
+    "what clients have without the attack, and what is compared with it, is of the last evaluation alone: these rows "
+    "are older than those that have single clients in each evaluation that counts"
 )
 ON_VALIDATION = "the choice used validation data, not the test data that the tables show"
 AT_MOST = "≤: not all attacks were run yet, so that the worst case may be lower"
@@ -115,12 +119,13 @@ def _notes(settings: Sequence[Setting]) -> list[str]:
     every = list(filter(None, shares(settings)))
     used = [run for setting in settings for outcome in setting.outcomes.values() for run in outcome.runs]
     most = max((averaged(len(run.traffic)) for run in used), default=1)
-    figures = f"other figures average the last {most} evaluations of a seed" if most > 1 else ""
+    figures = f"figures average the last {most} evaluations of a seed" if most > 1 else ""
+    older = OLDER * any(len(curve) < averaged(len(run.traffic)) for run in used for curve in run.client_curve.values())
     choices = len({setting.method for setting in settings}) < len(settings)
     on = {"test": ON_TEST, "validation": ON_VALIDATION}[chosen_on(settings)] if choices else ""
     gaps = missing(settings)
     incomplete = any({*one.at(f)} < {*other.at(f)} for f in every for one in tuned(settings, f) for other in settings)
-    return [note for note in (*NOTES, figures, on, _left_out(settings), AT_MOST * incomplete, *gaps) if note]
+    return [note for note in (*NOTES, figures, older, on, _left_out(settings), AT_MOST * incomplete, *gaps) if note]
 
 
 def missing(settings: Sequence[Setting]) -> list[str]:

@@ -79,7 +79,10 @@ class Series(NamedTuple):
     origins: list[Origin]
     evals: dict[tuple[str, str], dict[int, dict[str, float]]]  # by split and model, and by round
     traffic: dict[int, Traffic]  # by round
-    client_accuracy: dict[str, np.ndarray]  # of honest clients, by model, after the last round
+    client_curve: dict[
+        str, dict[int, np.ndarray]
+    ]  # accuracies of honest clients, by model and by one of the last rounds
+    client_accuracy: dict[str, np.ndarray]  # likewise, by model, after the last round
     client_loss: dict[str, np.ndarray]  # likewise
     client_examples: dict[str, np.ndarray]  # that each of them was tested on, by model
     diverged: int | None  # the round

@@ -167,6 +167,28 @@ def test_the_drop_is_that_of_the_same_clients(tmp_path):
     assert "| `a` | `mimic` | 70.0 → 64.0 | 67 → 4 | 60.0 → 54.0 | 70.0 → 30.0 |" in reporting.report([found], "title")
 
 
+def test_the_drop_is_that_of_the_last_evaluations(tmp_path):
+    """Of six evaluations the last three count, with and without the attack."""
+    spread = {"clients": (-15.0, -5.0, 5.0, 15.0)}
+    runs = [run("a", "none", 1.0, 2.0, 3.0, 65.0, 75.0, 85.0, **spread)]
+    runs += [run("a", "mimic(0.2)", 1.0, 2.0, 3.0, 60.0, 64.0, 71.0)]
+    (found,) = settings_of(tmp_path / "runs", runs)
+    pairs = attacked.same_clients(found.at(0.2)["mimic"], found.without)
+    assert pairs["mean"] == (pytest.approx(70), pytest.approx(65))
+    assert attacked.recovery(found.at(0.2)["mimic"], found.without) == 12, "65 % or more"
+    assert reporting.OLDER not in reporting.report([found], "title")
+
+
+def test_older_rows_have_single_clients_after_the_last_round_alone(tmp_path):
+    spread = {"clients": (-15.0, -5.0, 5.0, 15.0)}
+    runs = [run("a", "none", 1.0, 2.0, 65.0, 75.0, **spread), run("a", "mimic(0.2)", 1.0, 2.0, 60.0, 64.0)]
+    series = load([write_folder(tmp_path / "runs", runs)])
+    older = [one._replace(client_curve={m: {8: own[8]} for m, own in one.client_curve.items()}) for one in series]
+    (found,) = attacked.settings_of(older)
+    assert attacked.same_clients(found.at(0.2)["mimic"], found.without)["mean"] == (pytest.approx(70), 64.0)
+    assert reporting.OLDER in reporting.report([found], "title")
+
+
 def test_seeds_are_paired(tmp_path):
     """Seed 1 has no run without the attack: it does not count, nor is it known whether it recovered."""
     runs = [run("a", "none", 80.0), run("a", "mimic(0.2)", 60.0), run("a", "mimic(0.2)", 20.0, seed=1)]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.execution.folder import VERSION, as_line, write_mark
+from experiments.execution.folder import VERSION, as_line, averaged, write_mark
 from fedeba_jax.metrics import MEASURES
 
 DATA = {"name": "toy", "source": "embedded", "md5": {"x_train": "0123456789abcdef", "y_train": "0"}}
@@ -111,8 +111,9 @@ def rows_of(name: str, run: Run) -> list[dict[str, Any]]:
                    "bytes_down": t * run.down, "bytes_up": t * run.up, "status": "diverged" if gone else "ok",
                    "diverged_round": run.diverged if gone else None, "final": t >= planned,
                    "origin": run.origins[min(n, len(run.origins) - 1)]}  # fmt: skip
-            if row["final"] and split == "test" and not gone:
+            if split == "test" and not gone and planned // EVERY - n <= averaged(planned // EVERY):
                 row["client_accuracy"] = [mean + beside for beside in run.clients]
+            if row["final"] and split == "test" and not gone:
                 row["client_loss"] = list(run.losses)
                 row["client_examples"] = [100 for _ in run.clients]
             if run.attacked:

@@ -75,6 +75,17 @@ def test_every_result_holds_every_model(tmp_path, name):
     assert shown(last) == ("personal" if name == "focus" else "global")
 
 
+def test_rows_that_count_have_single_clients(tmp_path):
+    """After rounds 2, 4, 6 and 7: the mean of the last two is the figure of the run."""
+    found = execute(make("fedavg", rounds=7, eval_every=2, validation=0.1), tmp_path)
+    assert [row["round"] for row in found if "client_accuracy" in row] == [6, 7]
+    assert [row["round"] for row in found if "client_loss" in row] == [7]
+    assert all(np.mean(row["client_accuracy"]) == pytest.approx(row["mean"]) for row in found[-4::2])
+    (one,) = load([tmp_path])
+    assert list(one.client_curve["global"]) == [6, 7]
+    np.testing.assert_array_equal(one.client_curve["global"][7], one.client_accuracy["global"])
+
+
 def test_every_model_of_a_run_is_evaluated(tmp_path):
     """AFL's mean iterate is its global model; the last iterate stands beside it."""
     found = execute(make("afl", "participation=all"), tmp_path)
