@@ -11,7 +11,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 html_theme = "furo"
 html_title = "fedeba_jax"
 html_copy_source = False
-exclude_patterns = ["generate.py"]
+exclude_patterns: list[str] = []
 
 myst_heading_anchors = 4  # links to headings are checked
 myst_links_external_new_tab = False

@@ -1,12 +1,13 @@
 """README, FINDINGS and results/ agree: figures are generated, claims are judged only where results are committed."""
 
-import importlib.util
 import json
 import re
 import shutil
 
 import pytest
 
+from docs import generate
+from docs.parts import NOTHING, findings, held, theory
 from experiments.execution import again, folder
 from experiments.paper import claims, evidence, presets, proofs
 from tests.support.pages import ROOT
@@ -18,14 +19,6 @@ SECTIONS = {
 FOLDERS = evidence.folders_in(ROOT / "results")
 
 
-@pytest.fixture(scope="module")
-def generate():
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
 def test_every_claim_has_a_section_and_a_verdict():
     assert list(SECTIONS) == list(claims.CLAIMS)
     for number, text in SECTIONS.items():
@@ -33,11 +26,11 @@ def test_every_claim_has_a_section_and_a_verdict():
         assert verdict in claims.VERDICTS, f"claim {number}: {verdict}"
 
 
-def test_only_claims_with_committed_results_are_judged(generate):
+def test_only_claims_with_committed_results_are_judged():
     """`not testable here` needs none; what theory and figures show is judged by hand, with a link to what shows it."""
     for number, witnesses in claims.CLAIMS.items():
         judged = not re.search(r"\*\*Verdict:\*\* not (yet judged|testable here)", SECTIONS[number])
-        found = [generate.NOTHING not in generate.findings(number).split("\n\n")[0]] if witnesses else []
+        found = [NOTHING not in findings.claim(number).split("\n\n")[0]] if witnesses else []
         assert not judged or any(found) or "](" in SECTIONS[number], f"claim {number} is judged without results"
 
 
@@ -51,28 +44,28 @@ def test_witnesses_are_rows_of_presets(number):
         assert not control or control in rows
 
 
-def test_a_figure_in_findings_changes_with_the_results(generate, monkeypatch):
+def test_a_figure_in_findings_changes_with_the_results(monkeypatch):
     """No number stands in a generated part that is not from results/: with other rows, other numbers stand there."""
     with monkeypatch.context() as patch:
-        patch.setattr(generate, "committed", dict)
-        generate.sheet.cache_clear()
+        patch.setattr(findings, "committed", dict)
+        findings.sheet.cache_clear()
         for number, witnesses in claims.CLAIMS.items():
-            assert generate.findings(number).count(generate.NOTHING) == len(witnesses)
-        assert "no run" in generate.main_results().lower()
-        parts = (generate.noise, generate.alone, generate.other_settings, generate.annealing)
-        for part in (*parts, generate.readings_of_the_paper, generate.by_the_best, generate.steadiness):
-            generate.sheets_by_reading.cache_clear()
-            assert part() == generate.NOTHING
-    generate.sheet.cache_clear()
-    generate.sheets_by_reading.cache_clear()
+            assert findings.claim(number).count(NOTHING) == len(witnesses)
+        assert "no run" in findings.main_results().lower()
+        parts = (findings.noise, findings.alone, findings.other_settings, findings.annealing)
+        for part in (*parts, findings.readings_of_the_paper, findings.by_the_best, findings.steadiness):
+            findings.sheets_by_reading.cache_clear()
+            assert part() == NOTHING
+    findings.sheet.cache_clear()
+    findings.sheets_by_reading.cache_clear()
 
 
-def test_committed_folders_are_small_whole_and_of_a_commit(generate):
+def test_committed_folders_are_small_whole_and_of_a_commit():
     assert FOLDERS
     for path in FOLDERS:
         assert folder.is_packed(path), f"{path}: pack it (experiments.archive)"
         packed = {"experiment.json", "results.jsonl.xz", "timings.jsonl.xz"}
-        views = {generate.SUMMARY, generate.PLANE}  # of the rows, for those who look
+        views = {held.SUMMARY, held.PLANE}  # of the rows, for those who look
         assert {file.name for file in path.iterdir()} == packed | views
         assert sum(file.stat().st_size for file in path.iterdir()) < 4_000_000
         content = folder.description(path)
@@ -89,42 +82,42 @@ def test_committed_runs_can_be_asked_for_again(path):
 
 
 @pytest.mark.parametrize("path", FOLDERS, ids=lambda path: path.name)
-def test_summaries_are_of_the_committed_rows(path, generate):
+def test_summaries_are_of_the_committed_rows(path):
     """To the digit; of the picture only that there is one, as versions of matplotlib draw other bytes."""
-    text = (path / generate.SUMMARY).read_text()
-    assert text == generate.summary(path), f"{path.name}: run .venv/bin/python -m docs.generate"
+    text = (path / held.SUMMARY).read_text()
+    assert text == held.summary(path), f"{path.name}: run .venv/bin/python -m docs.generate"
     columns = text.splitlines()[0].split(",")
     assert {"algorithm", "seeds", "variance_corrected_ci95_low", "worst5_mean", "best5_ci95_high"} <= set(columns)
-    picture = (path / generate.PLANE).read_text()
+    picture = (path / held.PLANE).read_text()
     assert "<svg" in picture
     assert len(picture) < 150_000
 
 
-def test_a_summary_with_another_digit_is_noticed_and_written_anew(generate, tmp_path):
+def test_a_summary_with_another_digit_is_noticed_and_written_anew(tmp_path):
     path = shutil.copytree(ROOT / "results" / "fashion_mnist_mlp-server", tmp_path / "folder")
-    right = (path / generate.SUMMARY).read_text()
-    assert not generate.write_summaries(path)
+    right = (path / held.SUMMARY).read_text()
+    assert not held.write_summaries(path)
     head, row, _ = right.split("\n", 2)
     mean = row.split(",")[head.split(",").index("variance_mean")]
     doctored = mean[:-1] + str((int(mean[-1]) + 1) % 10)
-    (path / generate.SUMMARY).write_text(right.replace(mean, doctored, 1))
-    (path / generate.PLANE).write_text("an older picture")
-    assert generate.write_summaries(path)
-    assert (path / generate.SUMMARY).read_text() == right
-    assert "<svg" in (path / generate.PLANE).read_text()
+    (path / held.SUMMARY).write_text(right.replace(mean, doctored, 1))
+    (path / held.PLANE).write_text("an older picture")
+    assert held.write_summaries(path)
+    assert (path / held.SUMMARY).read_text() == right
+    assert "<svg" in (path / held.PLANE).read_text()
 
 
-def test_every_folder_says_how_it_was_made(generate, monkeypatch):
-    made = generate.how_made()
+def test_every_folder_says_how_it_was_made(monkeypatch):
+    made = held.how_made()
     for path in FOLDERS:
-        assert generate.commands(path)
+        assert held.commands(path)
         assert f"| `{path.name}` |" in made
-    assert generate.MADE_BY.keys() <= {path.name for path in FOLDERS}
+    assert held.MADE_BY.keys() <= {path.name for path in FOLDERS}
     monkeypatch.setattr(presets, "presets", dict)
     path = ROOT / "results" / "fashion_mnist_mlp-server"
     every = len(again.recorded(path))
     with pytest.raises(SystemExit, match=f"no preset asks for {every} of its runs; name its command in MADE_BY"):
-        generate.commands(path)
+        held.commands(path)
 
 
 def test_the_words_of_verdicts_are_explained():
@@ -132,22 +125,22 @@ def test_the_words_of_verdicts_are_explained():
     assert tuple(re.findall(r"^\| ([\w ]+) \| (?!when)", section, re.MULTILINE)) == claims.VERDICTS
 
 
-def test_committed_theory_is_of_a_commit_and_judged_as_the_code_does(generate):
-    made = proofs.read(ROOT / generate.THEORY)
+def test_committed_theory_is_of_a_commit_and_judged_as_the_code_does():
+    made = proofs.read(ROOT / theory.FIGURES)
     assert re.fullmatch("[0-9a-f]{40}", made.environment["commit"])  # and of no changed tree
     assert made.claims == proofs.judged(made.figures)
-    assert (ROOT / generate.THEORY).stat().st_size < 200_000
+    assert (ROOT / theory.FIGURES).stat().st_size < 200_000
 
 
-def test_verdicts_on_theory_are_those_of_its_figures(generate):
+def test_verdicts_on_theory_are_those_of_its_figures():
     """Claim 18 is a theorem of two parts, of which the first fails; claim 19 is one statement, which holds."""
-    found = {one.claim: one.verdict for one in generate.theory().claims}
+    found = {one.claim: one.verdict for one in theory.record().claims}
     regression = [verdict for claim, verdict in found.items() if "regression, losses after training" in claim]
     assert regression == ["fails", "fails"]
     assert [verdict for claim, verdict in found.items() if "outlier; by Definition 3.1" in claim] == ["holds"]
     assert next(verdict for claim, verdict in found.items() if claim.startswith("on the toy case")) == "fails"
     assert "**Verdict:** does not hold" in SECTIONS[18]
-    assert proofs.on_convergence(generate.theory().figures)[0].verdict == "holds"
+    assert proofs.on_convergence(theory.record().figures)[0].verdict == "holds"
     assert "**Verdict:** holds (" in SECTIONS[19]
 
 
@@ -163,8 +156,8 @@ DOCTORED = [
 
 
 @pytest.mark.parametrize(("place", "pages"), DOCTORED, ids=[".".join(map(str, place)) for place, _ in DOCTORED])
-def test_a_figure_of_the_theory_with_another_digit_is_noticed(generate, monkeypatch, tmp_path, place, pages):
-    content = json.loads((ROOT / generate.THEORY).read_text())
+def test_a_figure_of_the_theory_with_another_digit_is_noticed(monkeypatch, tmp_path, place, pages):
+    content = json.loads((ROOT / theory.FIGURES).read_text())
     *way, last = place
     held = content
     for step in way:
@@ -172,7 +165,7 @@ def test_a_figure_of_the_theory_with_another_digit_is_noticed(generate, monkeypa
     held[last] *= 0.9
     (tmp_path / proofs.FILE).write_text(json.dumps(content))
     doctored = proofs.read(tmp_path / proofs.FILE)
-    monkeypatch.setattr(generate, "theory", lambda: doctored)
+    monkeypatch.setattr(theory, "record", lambda: doctored)
     changed = {
         file
         for file, parts in generate.PARTS.items()

@@ -1,7 +1,6 @@
 """What README and docs say is so: code runs, files and headings exist, tables and lists are up to date."""
 
 import importlib
-import importlib.util
 import inspect
 import os
 import re
@@ -11,6 +10,7 @@ import sys
 import jax
 import pytest
 
+from docs import generate
 from tests.support.pages import PAGES, ROOT, blocks, without_code
 
 WITH_CODE = [page for page in PAGES if blocks(page.read_text(), "python")]
@@ -67,9 +67,6 @@ def test_files_in_backticks_exist(page):
 
 
 def test_generated_parts_are_up_to_date():
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
     for file in generate.PARTS:
         assert generate.updated(file) == (ROOT / file).read_text(), f"{file}: run .venv/bin/python -m docs.generate"
 
