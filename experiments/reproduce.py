@@ -45,10 +45,10 @@ flags.DEFINE_string("figure", None, "A figure of the paper; --list names them.")
 flags.DEFINE_list("rows", [], "Rows: names of algorithms, or rows as --list shows them; default all.")
 flags.DEFINE_list("panel", [], "Tasks of the table or figure; default all whose data is there.")
 flags.DEFINE_bool("run", True, "Run what is missing; --norun shows what is there, with all its seeds.")
-flags.DEFINE_string("results", str(evidence.RESULTS_DIR), "Folder of committed results; empty for none.")
 flags.DEFINE_enum("reading", "last5", list(READINGS), "Evaluations of a run in tables: last5, last, or the best one.")
 flags.DEFINE_string("check", None, "Run this committed run again and compare: its name, or random.")
-common_flags.declare("task", *FIELDS, "seeds", "data_dir", "out", "plot", "list", "dry_run", *common_flags.EXECUTION)
+common_flags.declare("task", *FIELDS, "seeds", "data_dir", "out", "plot", "list", "dry_run", "results")
+common_flags.declare(*common_flags.EXECUTION)
 DEFAULTS = {"task": "", "seeds": "", "out": "runs/reproduce"}
 
 

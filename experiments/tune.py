@@ -6,8 +6,8 @@
 Every method gets --budget points of its own space: the learning rate, and what the method declares (docs/tuning.md).
 Half of the points go on for twice the rounds, until two are left for all rounds, or for --tuning_rounds. In the rungs
 they are evaluated every --tuning_eval_every rounds. --dry_run shows the plan: runs, rounds and an estimate. Stopped, it
-is resumed by the same command; with more methods it tunes those that are missing. Test runs that the folder `test` has
-already, of whichever sweep, are not run again.
+is resumed by the same command; with more methods it tunes those that are missing. Runs that --results has, or that
+--out has already, are not run again.
 
 Into --out go rung_1, rung_2, ... and test, folders like those of a sweep; tune.json, tune.md, report.html, and
 tune.png and .svg. The default of --out is runs/tune/TASK, of --validation 0.1, of --algorithm all methods.
@@ -31,6 +31,8 @@ from experiments.command.spaces import Rung
 from experiments.execution import folder, runner, session
 from experiments.execution.batches import Kept, measured
 from experiments.execution.progress import Progress
+from experiments.paper import evidence
+from experiments.paper.evidence import Evidence
 from experiments.reporting import loading, page, tables, tuning, web
 from experiments.reporting.series import Series, View
 from experiments.reporting.style import drawn
@@ -46,7 +48,7 @@ flags.DEFINE_integer(
 flags.DEFINE_list("test_seeds", ["100:106"], "Seeds of the test runs; none of --seeds.")
 ALONE = ("distributed", "coordinator_address", "process_id", "num_processes")  # rungs follow one another in one process
 common_flags.declare(*(name for name in common_flags.TRAINING if name not in ALONE))
-common_flags.declare("dry_run", "batch_runs", "random_seed")
+common_flags.declare("dry_run", "batch_runs", "random_seed", "results")
 VALIDATION = 0.1
 FORMAT, VERSION = "fedeba_jax tuning", 1
 DEFAULTS = {"algorithm": ",".join(ALGORITHMS)}
@@ -180,17 +182,38 @@ def main() -> None:
     if FLAGS.dry_run:
         print(estimate(asked))
         return
-    kept = Kept()
-    trials, chosen = tune(asked, out, kept)
+    kept, known = Kept(), committed()
+    trials, chosen = tune(asked, out, kept, known)
     print("test: the chosen points and the defaults", flush=True)
-    wanted = asked.test(chosen)
-    session.run(wanted, out / "test", Progress(), batch_runs=FLAGS.batch_runs, kept=kept)
-    series = of_runs(loading.load([out / "test"]), wanted)
+    series = trained(asked.test(chosen), out / "test", known, Progress(), batch_runs=FLAGS.batch_runs, kept=kept)
     methods = [collected(asked, series, algorithm, trials[algorithm], place) for algorithm, place in chosen.items()]
     write(asked, out, methods, series)
 
 
-def tune(asked: Tuning, out: Path, kept: Kept) -> tuple[dict[str, list[list[Trial]]], dict[str, int | None]]:
+def committed() -> Evidence:
+    """The runs of --results, and of the tunings in it."""
+    if not FLAGS.results:
+        return {}
+    results = Path(FLAGS.results)
+    return evidence.gather(evidence.folders_in(results, *sorted(path for path in results.glob("*") if path.is_dir())))
+
+
+def trained(wanted: Sequence[Run], place: Path, known: Evidence, progress: Progress, **options: Any) -> list[Series]:
+    """The runs, as they are known, or else trained; one that was evaluated at other rounds is not known."""
+    every = [known.get(evidence.key(run)) for run in wanted]
+    there = [one if one and one.settings["eval_every"] == run.task.eval_every else None
+             for one, run in zip(every, wanted, strict=True)]  # fmt: skip
+    missing = [run for run, one in zip(wanted, there, strict=True) if one is None]
+    if len(missing) < len(wanted):
+        print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {FLAGS.results}", flush=True)
+    if missing:
+        session.run(missing, place, progress, **options)
+    return [one for one in there if one] + (of_runs(loading.load([place]), missing) if missing else [])
+
+
+def tune(
+    asked: Tuning, out: Path, kept: Kept, known: Evidence
+) -> tuple[dict[str, list[list[Trial]]], dict[str, int | None]]:
     """All rungs; what each point of each method came to in them, and the place of the chosen one."""
     alive = {algorithm: list(range(FLAGS.budget)) for algorithm in asked.algorithms}
     trials: dict[str, list[list[Trial]]] = {algorithm: [[] for _ in own] for algorithm, own in asked.points.items()}
@@ -200,8 +223,8 @@ def tune(asked: Tuning, out: Path, kept: Kept) -> tuple[dict[str, list[list[Tria
             break
         print(f"rung {number} of {len(asked.rungs)}: {rung.points} points x {rung.rounds} rounds", flush=True)
         place = out / f"rung_{number}"
-        session.run(wanted, place, Progress("validation"), batch_runs=at_once(), only_these=True, kept=kept)
-        series = loading.load([place])
+        options = {"batch_runs": at_once(), "only_these": True, "kept": kept}
+        series = trained(wanted, place, known, Progress("validation"), **options)
         for algorithm, places in alive.items():
             for i in places:
                 values = asked.values(algorithm, asked.points[algorithm][i])

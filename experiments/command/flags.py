@@ -28,6 +28,7 @@ flags.DEFINE_integer("init_seed", None, "Seed of the initial model; default: the
 flags.DEFINE_integer("sample_seed", None, "Seed of client and batch sampling; default: the seed of the run.")
 flags.DEFINE_float("validation", None, "Fraction of each client's training data held back and evaluated.")
 flags.DEFINE_string("out", None, "Folder (of benchmarks: file) of the results; the default is in the description.")
+flags.DEFINE_string("results", "results", "Folder of committed results, which are not run again; empty for none.")
 flags.DEFINE_bool("overwrite", False, "Replace the experiment that --out holds.")
 flags.DEFINE_bool("dry_run", False, "Show the plan, with memory and time from ten rounds or fewer, and stop.")
 flags.DEFINE_bool("list", False, "Show everything that has a name (of reproduce: what is done and missing), and stop.")

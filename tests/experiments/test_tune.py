@@ -27,6 +27,7 @@ def tiny(tmp_path, monkeypatch):
     """Four points of two methods, eight rounds, on the suite's devices."""
     monkeypatch.setattr(session, "set_up", lambda: None)
     settings = TUNING | {"algorithm": ["fedavg", "qffl"], "seeds": ["0"], "test_seeds": ["10", "11"], "budget": 4}
+    settings |= {"results": ""}
     with flagsaver.flagsaver(**settings, task=MINI, out=str(tmp_path / "out")):
         yield
 
@@ -134,6 +135,33 @@ def test_the_test_takes_runs_with_its_own_evaluations_alone(made_up, tmp_path):
     series = tune.loading.load([tmp_path / "out" / "test"])
     assert len(tune.of_runs(series, runs)) == len(runs)
     assert tune.of_runs(series, others) == []
+
+
+def test_runs_that_are_committed_are_not_run_again(made_up, tmp_path, capsys):
+    """Here two methods of three, with all their rungs, in a folder of results that has tunings and other folders."""
+    with flagsaver.flagsaver(out=str(tmp_path / "results" / "tuning")):
+        tune.main()
+    made_up.clear()
+    with flagsaver.flagsaver(algorithm=["fedavg", "qffl", "term"], results=str(tmp_path / "results")):
+        tune.main()
+    assert [(name, {run.algorithm for run in runs}) for name, runs in made_up] == [
+        (name, {"term"}) for name in ("rung_1", "rung_2", "test")
+    ]
+    assert "8 of 12 runs are in" in capsys.readouterr().out
+    before, now = (json.loads((tmp_path / place / "tune.json").read_text()) for place in ("results/tuning", "out"))
+    assert {name: now["methods"][name]["points"] for name in before["methods"]} == {
+        name: one["points"] for name, one in before["methods"].items()
+    }
+    assert set(now["methods"]) == {"fedavg", "qffl", "term"}
+
+
+def test_committed_runs_with_other_evaluations_are_run(made_up, tmp_path):
+    with flagsaver.flagsaver(out=str(tmp_path / "results" / "tuning"), eval_every=4):
+        tune.main()
+    made_up.clear()
+    with flagsaver.flagsaver(results=str(tmp_path / "results")):
+        tune.main()
+    assert [len(runs) for _, runs in made_up] == [8, 4, 8]
 
 
 def test_a_method_whose_points_all_diverge_is_shown_at_its_defaults(made_up, tmp_path, capsys, monkeypatch):
