@@ -20,6 +20,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "docs/methods.md": {"what goes with what": methods.what_goes_with_what, "sections": methods.sections},
     "docs/api.md": {"api": methods.api},
     "docs/robustness.md": {"worst case": studies.under_attack},
+    "docs/tuning.md": {"tuned": studies.tuned},
     "docs/theory.md": {
         "origin": theory.origin,
         "statements": theory.statements,

@@ -261,6 +261,7 @@ def write(asked: Tuning, out: Path, methods: list[Method], series: Sequence[Seri
     below, made = tuning.notes(methods, asked.task.rounds, asked.test_seeds), kinds(asked, methods, series)
     table = tuning.table(title, methods, below)
     tables.show_plain(table, Console(highlight=False, width=220), wrap=0)
+    out.mkdir(parents=True, exist_ok=True)  # it is not there if all runs are in --results
     (out / "tune.md").write_text(tables.plain_markdown(table))
     content = {
         "format": FORMAT,

@@ -82,7 +82,8 @@ def tested(own: Sequence[Series]) -> dict[str, dict[int, float]]:
     def value(one: Series, metric: str) -> float:
         return math.nan if one.diverged is not None else one.value(metric, View("personal"))
 
-    return {metric: {one.seed: value(one, metric) for one in own} for metric in (*MEASURED, "bytes")}
+    by_seed = sorted(own, key=lambda one: one.seed)  # intervals are drawn by order
+    return {metric: {one.seed: value(one, metric) for one in by_seed} for metric in (*MEASURED, "bytes")}
 
 
 def verdicts(methods: Sequence[Method], kind: str) -> dict[str, dict[str, Comparison]]:
@@ -194,6 +195,32 @@ def as_json(methods: Sequence[Method]) -> dict[str, Any]:
         }
         for one in methods
     }
+
+
+def from_json(content: Mapping[str, Any]) -> list[Method]:
+    """The methods of a tune.json, as they were given to `as_json`."""
+
+    def figures(told: Mapping[str, Any]) -> dict[str, dict[int, float]]:
+        return {
+            metric: {int(seed): math.nan if value is None else value for seed, value in of["by_seed"].items()}
+            for metric, of in told["figures"].items()
+        }
+
+    def came_to(rung: Mapping[str, Any]) -> Trial:
+        return Trial(rung["rounds"], *(math.nan if rung[name] is None else rung[name] for name in Trial._fields[1:]))
+
+    return [
+        Method(
+            algorithm,
+            one["space"],
+            [point["values"] for point in one["points"]],
+            [[came_to(rung) for rung in point["rungs"]] for point in one["points"]],
+            one["chosen"],
+            {kind: figures(told) for kind, told in one["test"].items()},
+            one["prediction"],
+        )
+        for algorithm, one in content["methods"].items()
+    ]
 
 
 def plane(methods: Sequence[Method], title: str, out: Path) -> None:

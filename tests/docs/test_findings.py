@@ -5,10 +5,13 @@ import re
 import shutil
 
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
 from docs import generate
-from docs.parts import NOTHING, findings, held, theory
-from experiments.execution import again, folder
+from docs.parts import NOTHING, findings, held, studies, theory
+from experiments import tune
+from experiments.execution import again, folder, session
 from experiments.paper import claims, evidence, presets, proofs
 from tests.support.pages import ROOT
 
@@ -118,6 +121,35 @@ def test_every_folder_says_how_it_was_made(monkeypatch):
     every = len(again.recorded(path))
     with pytest.raises(SystemExit, match=f"no preset asks for {every} of its runs; name its command in MADE_BY"):
         held.commands(path)
+
+
+TUNED = evidence.folders_in(ROOT / studies.TUNING)
+
+
+@pytest.mark.skipif(not TUNED, reason="no tuning is committed")
+def test_the_committed_tuning_follows_from_its_rows(monkeypatch, tmp_path, capsys):
+    """The preset, for the methods that are tuned, trains nothing and comes to the committed file."""
+    flags.FLAGS(["test"])
+    trained = []
+    monkeypatch.setattr(session, "set_up", lambda: None)
+    monkeypatch.setattr(session, "run", lambda runs, place, *_, **__: trained.append((place.name, len(runs))))
+    committed = studies.tuning_record()
+    given = studies.flags() | {"algorithm": ",".join(committed["methods"]), "out": str(tmp_path / "out")}
+    with flagsaver.as_parsed(**given):
+        tune.main()
+    capsys.readouterr()
+    assert not trained
+    assert json.loads((tmp_path / "out" / "tune.json").read_text()) == committed
+
+
+@pytest.mark.parametrize("path", TUNED, ids=lambda path: path.name)
+def test_folders_of_the_tuning_are_small_whole_and_of_a_commit(path):
+    assert {file.name for file in path.iterdir()} == {"experiment.json", "results.jsonl.xz", "timings.jsonl.xz"}
+    assert sum(file.stat().st_size for file in path.iterdir()) < 1_000_000
+    content = folder.description(path)
+    assert all(re.fullmatch("[0-9a-f]{40}", origin["commit"]) for origin in content["origins"])
+    for run, rows in again.recorded(path).items():
+        assert again.as_run(rows[0], content["task"]).id == run
 
 
 def test_the_words_of_verdicts_are_explained():

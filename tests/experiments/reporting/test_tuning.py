@@ -1,9 +1,11 @@
 """The rule that chooses a point, the verdicts of a tuning, and what its table says."""
 
+import json
 import math
 
 import pytest
 
+from experiments.execution.folder import cleaned
 from experiments.reporting import tuning
 from experiments.reporting.loading import load
 from experiments.reporting.statistics import BETTER, NO_DIFFERENCE, TOO_FEW, WORSE
@@ -127,6 +129,18 @@ def test_a_chosen_point_that_diverges_on_test_seeds_is_told():
     row = tuning.rows([method("fedavg", 80, 100), broken])[2]
     assert row[2] == "diverged"
     assert row[6] == "not comparable"
+
+
+def test_what_is_written_is_read_again():
+    """Also of a method of which every point diverged, and of one that diverged on a test seed."""
+    gone = method("term", 70, 80)
+    gone.figures[tuning.TUNED]["mean"][3] = NAN
+    methods = [method("fedavg", 80, 60), method("qffl", 81, 50, chosen=None), gone]
+    methods[1].trials[0][0] = Trial(10, NAN, NAN)
+    written = json.dumps(cleaned({"methods": tuning.as_json(methods)}))
+    found = tuning.from_json(json.loads(written))
+    assert tuning.rows(found) == tuning.rows(methods)
+    assert json.dumps(cleaned({"methods": tuning.as_json(found)})) == written
 
 
 def test_markdown_has_every_row_and_note():
