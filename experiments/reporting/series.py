@@ -123,7 +123,8 @@ class Series(NamedTuple):
     def value(self, metric: str, view: View) -> float:
         """The figure of the run, see `figure`; communication, speed, the gap and FAA are those of the whole run.
 
-        The corrected variance is max(0, mean of (variance - noise)).
+        The corrected variance is max(0, mean of (variance - noise)). Figures have 7 digits, as files have them: intervals
+        hang on which resampled means are equal, and would else differ between runs and a file of their figures.
         """
         spent = self.traffic[self.rounds]
         if metric == "bytes":
@@ -135,7 +136,8 @@ class Series(NamedTuple):
         if metric in ("gap", "faa"):
             return self._beside_alone(metric, view)
         mean = self._at_best(metric, view) if view.best else figure(list(self.curve(metric, view).values()), view.last)
-        return float(np.maximum(0.0, mean)) if metric == "variance_corrected" else mean  # NaN of a diverged run stays
+        value = np.maximum(0.0, mean) if metric == "variance_corrected" else mean  # NaN of a diverged run stays
+        return float(f"{value:.7g}")
 
     def _at_best(self, metric: str, view: View) -> float:
         """The metric at the evaluation with the highest accuracy; NaN of a run that diverged."""

@@ -45,6 +45,14 @@ def test_rungs_and_tests_have_figures_by_the_same_rule(tmp_path):
     assert tuning.tested(series)["variance_corrected"] == {0: 0.9}, "the noise is a tenth"
 
 
+def test_figures_are_what_their_file_has(tmp_path):
+    """To the bit, so that intervals and verdicts are the same from both."""
+    figures = {"test": [(70.1 + i / 3, 1 / (i + 3)) for i in range(6)]}
+    found = tuning.tested(load([write_folder(tmp_path / "f", [Run("fedavg", figures)])]))
+    for metric in tuning.MEASURED:
+        assert json.loads(json.dumps(cleaned(found[metric]))) == {"0": found[metric][0]}
+
+
 def method(algorithm, accuracy, variance, *, prediction="global", chosen=0):
     """A method whose test figures, tuned and not, are these plus a little for each of six seeds."""
 
