@@ -123,8 +123,8 @@ class Series(NamedTuple):
     def value(self, metric: str, view: View) -> float:
         """The figure of the run, see `figure`; communication, speed, the gap and FAA are those of the whole run.
 
-        The corrected variance is max(0, mean of (variance - noise)). Figures have 7 digits, as files have them: intervals
-        hang on which resampled means are equal, and would else differ between runs and a file of their figures.
+        The corrected variance is max(0, mean of (variance - noise)). Figures have 7 digits, as files have:
+        intervals hang on which resampled means are equal, and would else differ between runs and a file of them.
         """
         spent = self.traffic[self.rounds]
         if metric == "bytes":
