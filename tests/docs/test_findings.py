@@ -126,7 +126,6 @@ def test_every_folder_says_how_it_was_made(monkeypatch):
 TUNED = evidence.folders_in(ROOT / studies.TUNING)
 
 
-@pytest.mark.skipif(not TUNED, reason="no tuning is committed")
 def test_the_committed_tuning_follows_from_its_rows(monkeypatch, tmp_path, capsys):
     """The preset, for the methods that are tuned, trains nothing and comes to the committed file."""
     flags.FLAGS(["test"])
