@@ -36,6 +36,7 @@ PARTS: dict[str, dict[str, Any]] = {
         "by the best": findings.by_the_best,
         "steadiness": findings.steadiness,
         "annealing": findings.annealing,
+        "courses": findings.courses_by_task,
         "other settings": findings.other_settings,
         **{
             f"claim {number}": functools.partial(findings.claim, number)

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 from docs.parts import NOTHING, ROOT
-from experiments.paper import claims, comparison, evidence, presets, readings
+from experiments.paper import claims, comparison, courses, evidence, presets, readings
 from experiments.reporting import statistics
 from experiments.reporting.columns import COLUMNS
 from experiments.reporting.loading import ALONE
@@ -159,6 +159,17 @@ def annealing() -> str:
     head = ("row", "seeds", *(COLUMNS[key].title for key in readings.TOLD_OF_SETTINGS))
     command = f".venv/bin/python -m experiments.reproduce --figure=tau_annealing --panel={task} --norun"
     return f"From `results/{task}`; `{command}` draws it:\n\n{grid(head, lines)}"
+
+
+def courses_by_task() -> str:
+    """How many rounds methods need to reach some accuracies, task by task."""
+    parts = []
+    for course in courses.COURSES:
+        made = sheet(course.preset, course.task)
+        rows = courses.lines(made, course.rows, course.levels)
+        head = ("row", "seeds", *(f"rounds to {level} %" for level in course.levels))
+        parts += [f"Task `{course.task}`, from `results/{course.task}`:\n\n{grid(head, rows)}"] if rows else []
+    return "\n\n".join(parts) or NOTHING
 
 
 def other_settings() -> str:

@@ -55,7 +55,7 @@ def test_a_figure_in_findings_changes_with_the_results(monkeypatch):
         for number, witnesses in claims.CLAIMS.items():
             assert findings.claim(number).count(NOTHING) == len(witnesses)
         assert "no run" in findings.main_results().lower()
-        parts = (findings.noise, findings.alone, findings.other_settings, findings.annealing)
+        parts = (findings.noise, findings.alone, findings.other_settings, findings.annealing, findings.courses_by_task)
         for part in (*parts, findings.readings_of_the_paper, findings.by_the_best, findings.steadiness):
             findings.sheets_by_reading.cache_clear()
             assert part() == NOTHING
