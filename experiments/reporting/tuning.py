@@ -15,6 +15,7 @@ from experiments.reporting.style import color, figure, line, marker
 from experiments.reporting.tables import CORRECTED, Plain
 
 CLOSE = 0.5  # points of accuracy within which the variance decides
+NEAR = 10.0  # points of accuracy below the best point of each method that the plane shows
 RULE = (
     f"highest mean accuracy on validation data; of the points within {CLOSE:g} points of a method's best, the one with "
     "the smallest variance over clients"
@@ -229,11 +230,11 @@ def plane(methods: Sequence[Method], title: str, out: Path) -> None:
         "left: each point where it was stopped, small if early, with its method's Pareto front; right: hollow defaults"
     )
     high = max(4.5, 0.2 * len(methods) + 1.2)
+    ends = {one.algorithm: [t[-1] for t in one.trials if t and math.isfinite(t[-1].accuracy)] for one in methods}
     with figure(out, (title, about), 13.5, high, panes=(1, 2)) as (tried, final):
         for n, one in enumerate(methods):
             look = {"color": color(n), "marker": marker(n)}
-            last = [results[-1] for results in one.trials if results and math.isfinite(results[-1].accuracy)]
-            if last:
+            if last := ends[one.algorithm]:
                 sizes = [45 * trial.rounds / max(other.rounds for other in last) for trial in last]
                 across, up = [trial.accuracy for trial in last], [trial.variance for trial in last]
                 tried.scatter(across, up, s=sizes, alpha=0.7, label=one.algorithm, **look)
@@ -250,8 +251,20 @@ def plane(methods: Sequence[Method], title: str, out: Path) -> None:
                 final.scatter([x], [y], s=50, marker=look["marker"], **hollow)
             if len(means) == 2:
                 final.plot(*zip(*means.values(), strict=True), color=look["color"], lw=0.8, alpha=0.6)
-        for pane, data in ((tried, "validation data"), (final, "test data, mean over seeds")):
+        outside = _look_at_the_best(tried, list(ends.values()))
+        for pane, data in ((tried, f"validation data{outside}"), (final, "test data, mean over seeds")):
             pane.set(
                 xlabel="accuracy, % (right is better)", ylabel="variance over clients (down is fairer)", title=data
             )
         final.figure.legend(*tried.get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
+
+
+def _look_at_the_best(pane: Any, tried: Sequence[Sequence[Trial]]) -> str:
+    """Show what is near each method's best point; say how many are not: they would press the fronts into a corner."""
+    points = [trial for own in tried for trial in own]
+    least = min((max(trial.accuracy for trial in own) for own in tried if own), default=0.0) - NEAR
+    inside = [trial for trial in points if trial.accuracy >= least]
+    if len(inside) == len(points):
+        return ""
+    pane.set(xlim=(least, None), ylim=(0, 1.05 * max(trial.variance for trial in inside)))
+    return f" ({len(points) - len(inside)} of {len(points)} points are below {least:.0f} % and not shown)"

@@ -158,3 +158,15 @@ def test_markdown_has_every_row_and_note():
     text = plain_markdown(table)
     assert text.count("\n| fedavg |") == 2
     assert "- a \\| b" in text
+
+
+@pytest.mark.parametrize(("worst", "told"), [(60, True), (75, False)])
+def test_the_plane_leaves_out_points_far_below_the_best_of_every_method_and_says_so(tmp_path, worst, told):
+    methods = [
+        method("fedavg", 86, 90)._replace(trials=[trials((80, 90)), trials((worst, 500))]),
+        method("fedfv", 88, 60)._replace(trials=[trials((95, 50)), trials((NAN, NAN))]),
+    ]
+    tuning.plane(methods, "title", tmp_path / "plane.png")
+    drawn = (tmp_path / "plane.svg").read_text()
+    assert ("(1 of 3 points are below 70 % and not shown)" in drawn) == told
+    assert "validation data" in drawn
