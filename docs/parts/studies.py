@@ -5,9 +5,12 @@ from typing import Any
 
 from docs.parts import NOTHING, ROOT
 from experiments.paper import evidence
+from experiments.paper.comparison import verdict_text
 from experiments.reporting import robustness, tuning
+from experiments.reporting.columns import COLUMNS
 from experiments.reporting.loading import load
-from experiments.reporting.tables import plain_markdown
+from experiments.reporting.statistics import judged, paired
+from experiments.reporting.tables import grid, plain_markdown
 
 TUNING = evidence.RESULTS_DIR / "tuning_fashion_mnist"
 PRESET = ROOT / "experiments" / "configs" / "tune_fashion_mnist.flags"
@@ -32,6 +35,28 @@ def tuned() -> str:
               "more rows, so that verdicts may become weaker"] * bool(left)  # fmt: skip
     title = f"{content['task']}: {content['budget']} points of each method, chosen on seed {content['seeds'][0]}"
     return plain_markdown(tuning.table(title, methods, notes)).strip()
+
+
+GUARDED, UNGUARDED = "robust_fedeba_plus", "fedeba_plus"
+
+
+def price_of_guards() -> str:
+    """R-FedEBA+ beside FedEBA+ where nobody attacks: the untuned test runs of both."""
+    content = tuning_record()
+    known = {one.algorithm: one.figures[tuning.UNTUNED] for one in tuning.from_json(content)} if content else {}
+    if not {GUARDED, UNGUARDED} <= known.keys():
+        return NOTHING
+    measures = ("mean", "variance", "variance_corrected", "worst5")
+    rows = [
+        (f"`{name}`", *(tuning.figure_text(key, known[name][key]) for key in measures))
+        for name in ("fedavg", UNGUARDED, GUARDED)
+    ]
+    differences = []
+    for key in measures:
+        compared = paired(known[GUARDED][key], known[UNGUARDED][key], higher=COLUMNS[key].higher_is_better)
+        differences += [verdict_text(one, COLUMNS[key].digits) for one in judged([compared]) if one]
+    head = ("at its defaults", *(COLUMNS[key].title for key in measures))
+    return grid(head, [*rows, (f"`{GUARDED}` against `{UNGUARDED}`", *differences)])
 
 
 def tuning_record() -> dict[str, Any]:

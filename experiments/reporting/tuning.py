@@ -122,7 +122,7 @@ def rows(methods: Sequence[Method]) -> list[list[str]]:
                 [
                     name,
                     what,
-                    *(_figure_text(metric, figures.get(metric, {})) for metric in MEASURED),
+                    *(figure_text(metric, figures.get(metric, {})) for metric in MEASURED),
                     *(_verdict_text(metric, compared.get(metric)) for metric in COMPARED),
                 ]
             )
@@ -133,7 +133,7 @@ def written(point: Point) -> str:
     return " ".join(f"{name}={value:g}" for name, value in point.items())
 
 
-def _figure_text(metric: str, by_seed: Mapping[int, float]) -> str:
+def figure_text(metric: str, by_seed: Mapping[int, float]) -> str:
     values = list(by_seed.values())
     if not values or not np.isfinite(values).all():
         return "diverged" if values else ""
