@@ -167,8 +167,8 @@ def courses_by_task() -> str:
     for course in courses.COURSES:
         made = sheet(course.preset, course.task)
         rows = courses.lines(made, course.rows, course.levels)
-        head = ("row", "seeds", *(f"rounds to {level} %" for level in course.levels))
-        parts += [f"Task `{course.task}`, from `results/{course.task}`:\n\n{grid(head, rows)}"] if rows else []
+        told = f"Task `{course.task}`, from `results/{course.task}`"
+        parts += [f"{told}:\n\n{grid(courses.head(course.levels), rows)}"] if rows else []
     return "\n\n".join(parts) or NOTHING
 
 

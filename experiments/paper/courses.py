@@ -1,4 +1,4 @@
-"""How fast methods learn: the first evaluated round in which a run has an accuracy, compared with FedAvg's."""
+"""How fast methods learn, and where they end: what the paper's figures of courses show, compared with FedAvg."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.paper.comparison import BASELINE, VIEW, Sheet, verdict_text
+from experiments.paper.comparison import BASELINE, VIEW, Cell, Sheet, texts, verdict_text
+from experiments.reporting.columns import COLUMNS
 from experiments.reporting.series import Series, Setting
 from experiments.reporting.statistics import judged, paired
 
@@ -23,6 +24,7 @@ class Course(NamedTuple):
     levels: tuple[int, ...]
 
 
+ENDS = ("mean", "variance")
 COURSES = (
     Course("performance", "fashion_mnist_mlp", MAIN, (75, 80, 85)),
     Course("fairness_and_convergence", "mnist_mlp", ("fedavg", EBA[0]), (85, 90, 95)),
@@ -34,22 +36,40 @@ def needed(run: Series, level: float) -> float:
     return next((float(t) for t, accuracy in run.curve("mean", VIEW).items() if accuracy >= level), math.nan)
 
 
-def lines(made: Sheet, rows: Sequence[str], levels: Sequence[int]) -> list[tuple[str, ...]]:
-    """One line for each row that was run: its seeds, and for each level the mean of its rounds and the comparison.
+def head(levels: Sequence[int]) -> tuple[str, ...]:
+    """Of the table that `lines` fills."""
+    return ("row", "seeds", *(f"rounds to {level} %" for level in levels), *(COLUMNS[key].title for key in ENDS))
 
-    p-values are adjusted over these rows, apart for each level.
+
+def lines(made: Sheet, rows: Sequence[str], levels: Sequence[int]) -> list[tuple[str, ...]]:
+    """One line for each row that was run: its rounds to each level, and its figures in the end, each compared.
+
+    p-values of rounds are adjusted over these rows, apart for each level; those in the end are the sheet's.
     """
-    by_label = {entry.row.label: entry.setting for entry in made.entries if entry.setting}
+    by_label = {entry.row.label: entry for entry in made.entries if entry.setting}
     known = {label: by_label[label] for label in rows if label in by_label}
-    cells = [_cells(known, level) for level in levels] if BASELINE in known else []
+    if BASELINE not in known:
+        return []
+    settings = {label: entry.setting for label, entry in known.items() if entry.setting}
+    reached = [_reached(settings, level) for level in levels]
     return [
-        (f"`{label}`", str(len(setting.runs)), *(cell[label] for cell in cells))
-        for label, setting in known.items()
-        if cells
+        (
+            f"`{label}`",
+            str(len(settings[label].runs)),
+            *(cells[label] for cells in reached),
+            *(_end(key, entry.cells[key]) for key in ENDS),
+        )
+        for label, entry in known.items()
     ]
 
 
-def _cells(known: dict[str, Setting], level: float) -> dict[str, str]:
+def _end(key: str, cell: Cell) -> str:
+    digits = COLUMNS[key].digits
+    ours = texts(cell, digits)[0]
+    return f"{ours}: {verdict_text(cell.against, digits)}" if cell.against else ours
+
+
+def _reached(known: dict[str, Setting], level: float) -> dict[str, str]:
     rounds = {label: {run.seed: needed(run, level) for run in own.runs} for label, own in known.items()}
     found = judged([paired(own, rounds[BASELINE], higher=False) if label != BASELINE else None
                     for label, own in rounds.items()])  # fmt: skip
