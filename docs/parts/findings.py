@@ -167,7 +167,9 @@ def courses_by_task() -> str:
     for course in courses.COURSES:
         made = sheet(course.preset, course.task)
         rows = courses.lines(made, course.rows, course.levels)
-        told = f"Task `{course.task}`, from `results/{course.task}`"
+        which = f"--{presets.presets()[course.preset].kind}={course.preset} --panel={course.task}"
+        command = f".venv/bin/python -m experiments.reproduce {which} --norun"
+        told = f"Task `{course.task}`, from `results/{course.task}`; `{command}` shows the runs"
         parts += [f"{told}:\n\n{grid(courses.head(course.levels), rows)}"] if rows else []
     return "\n\n".join(parts) or NOTHING
 

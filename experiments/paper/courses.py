@@ -24,7 +24,7 @@ class Course(NamedTuple):
     levels: tuple[int, ...]
 
 
-ENDS = ("mean", "variance")
+ENDS = ("mean", "variance", "variance_corrected")
 COURSES = (
     Course("performance", "fashion_mnist_mlp", MAIN, (75, 80, 85)),
     Course("fairness_and_convergence", "mnist_mlp", ("fedavg", EBA[0]), (85, 90, 95)),
