@@ -20,7 +20,8 @@ def set_up(*, host_devices: int = 0, cache: str | None = None) -> None:
     cache = default_cache() if cache is None else cache
     if cache:
         jax.config.update("jax_compilation_cache_dir", cache)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def default_cache() -> str:
