@@ -22,6 +22,7 @@ from fedeba_jax.models import accelerator_map, make_model
 from fedeba_jax.rounds import sizes_from
 
 TIMED = 10  # rounds at most that an estimate trains
+MOST_MAPPED = 0.5  # of the mappings that the system allows, before programs are forgotten
 BATCH_ON_CPU = 16  # runs at once: enough to fill the cores, few enough to stream and to bound the memory
 
 
@@ -40,6 +41,11 @@ class Kept:
 
     datasets: dict[str, Dataset] = dataclasses.field(default_factory=dict)  # by the texts that name them
     programs: dict[Any, Any] = dataclasses.field(default_factory=dict)  # compiled, by all that they depend on
+
+    def make_room(self) -> None:
+        """Forget all programs before there are more than the system lets a process map: about a hundred on Linux."""
+        if devices.mapped() > MOST_MAPPED:
+            self.programs.clear()
 
 
 class Group:

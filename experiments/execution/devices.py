@@ -47,6 +47,17 @@ def _free_memory() -> int:
     return min(known)
 
 
+def mapped() -> float:
+    """The share of the memory mappings that the system allows this process which it has; 0 where that is not known.
+
+    Compiled code takes hundreds for each program. Linux refuses more than vm.max_map_count, and XLA then crashes.
+    """
+    held, most = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+    if not (held.exists() and most.exists()):
+        return 0.0
+    return held.read_bytes().count(b"\n") / int(most.read_text())
+
+
 _MEMORY = (  # what is available, and what a container may have at most
     (Path("/proc/meminfo"), r"MemAvailable:\s+(\d+) kB", 1024),
     (Path("/sys/fs/cgroup/memory.max"), r"^(\d+)", 1),

@@ -121,6 +121,7 @@ def execute(
             recovery.start_over(out, stopped.batch, print)
         tell(planned)
         for group, batch in batches:
+            kept.make_room()
             resumed = stopped if _ids(batch) == stopped.batch else None
             with _memory_errors(), processes.sharing_fate():
                 _run_batch(group, batch, out, origins[group.task.dataset], resumed, tell, log_rounds, checkpoint_every)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.execution import batches, devices
-from experiments.execution.batches import How
+from experiments.execution.batches import How, Kept
 from fedeba_jax.data.sources import load
 from tests.support.runs import execute, make
 
@@ -97,3 +97,14 @@ def test_state_that_does_not_fit_is_told_before_anything_is_compiled(tmp_path, m
     with pytest.raises(ValueError, match=r"4 runs x 2 copies.*fewer runs at once"):
         execute(make("ditto", model="mlp", grid=("lam=0,0.5",), seeds=(0, 1)), tmp_path / "sweep")
     execute(make("fedavg", model="mlp", grid=("lr=0.1",)), tmp_path / "sweep")
+
+
+def test_forgotten_programs_give_their_mappings_back(datasets, monkeypatch):
+    kept = Kept()
+    (made,) = batches.groups(make("fedavg"), set(), datasets, How(), kept.programs)
+    before = devices.mapped()
+    made.memory()
+    taken = devices.mapped() - before
+    monkeypatch.setattr(batches, "MOST_MAPPED", -1.0)
+    kept.make_room()
+    assert devices.mapped() - before <= taken / 2

@@ -1,5 +1,7 @@
 """Memory and the folder of compiled programs."""
 
+from pathlib import Path
+
 import pytest
 
 from experiments.execution import devices
@@ -17,6 +19,11 @@ def test_the_smallest_of_what_the_system_says_counts(tmp_path, monkeypatch):
     assert devices.free_memory() == whole
     limit.write_text("4096\n")
     assert devices.free_memory() == 4096
+
+
+def test_mappings_are_counted_where_the_system_tells_them():
+    assert 0 <= devices.mapped() < 1
+    assert (devices.mapped() > 0) == Path("/proc/self/maps").exists()
 
 
 def test_compiled_programs_are_kept_in_the_users_cache(monkeypatch):

@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments.execution import folder, runner
-from experiments.execution.batches import How
+from experiments.execution import devices, folder, runner
+from experiments.execution.batches import How, Kept
 from fedeba_jax import checkpoint
 from fedeba_jax.data import sources
 from fedeba_jax.data.sources.raw import DataError
@@ -164,6 +164,16 @@ def test_what_waits_is_planned_and_run_by_a_later_call(tmp_path):
     runner.execute(runs, tmp_path, told.append, only_these=True)
     assert {run.task.lr for chunk in told[3:] for run in chunk.runs if isinstance(chunk, runner.Chunk)} == {0.1}
     assert len(runner.done_in(tmp_path)) == 2
+
+
+def test_programs_are_forgotten_before_the_system_maps_no_more(tmp_path, monkeypatch):
+    """They take hundreds of its mappings each; without more, XLA crashed in the middle of a sweep of 86 programs."""
+    runs, kept = make(["fedavg", "fedeba"]), Kept()
+    rows = execute(runs, tmp_path / "kept", kept=kept)
+    every = len(kept.programs)
+    monkeypatch.setattr(devices, "mapped", lambda: 1.0)
+    assert execute(runs, tmp_path / "forgotten", kept=kept) == rows
+    assert 0 < len(kept.programs) < every
 
 
 def test_a_larger_grid_runs_only_what_is_missing(tmp_path):
