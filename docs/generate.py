@@ -19,7 +19,11 @@ PARTS: dict[str, dict[str, Any]] = {
     "README.md": {"method list": methods.method_list, "results": findings.main_results},
     "docs/methods.md": {"what goes with what": methods.what_goes_with_what, "sections": methods.sections},
     "docs/api.md": {"api": methods.api},
-    "docs/robustness.md": {"worst case": studies.under_attack, "price of guards": studies.price_of_guards},
+    "docs/robustness.md": {
+        "worst case": functools.partial(studies.under_attack, "robustness_fashion_mnist", "FashionMNIST"),
+        "worst case in small": functools.partial(studies.under_attack, "robustness_mini", "Embedded images"),
+        "price of guards": studies.price_of_guards,
+    },
     "docs/tuning.md": {"tuned": studies.tuned},
     "docs/theory.md": {
         "origin": theory.origin,

@@ -113,6 +113,7 @@ BEFORE += " --seeds=0:3 --validation=0 --select_on=test --out=runs/before"
 MADE_BY = {
     "fashion_mnist_mini_mlp": (f"{RUN}.reproduce --flagfile=experiments/configs/reproduce_small.flags",),
     "fashion_mnist_mlp-readings": (f"{OTHER_SETTINGS} --lr_decay=1", f"{OTHER_SETTINGS} --test_split=holdout", BEFORE),
+    "robustness_fashion_mnist": (f"{RUN}.robustness --flagfile=experiments/configs/robustness.flags",),
     "robustness_mini": (f"{RUN}.robustness",),
 }
 """Commands of the folders that no preset fills."""

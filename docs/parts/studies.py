@@ -16,10 +16,10 @@ TUNING = evidence.RESULTS_DIR / "tuning_fashion_mnist"
 PRESET = ROOT / "experiments" / "configs" / "tune_fashion_mnist.flags"
 
 
-def under_attack() -> str:
-    """The worst cases of the committed study on embedded images."""
-    series = load([ROOT / evidence.RESULTS_DIR / "robustness_mini"])
-    return robustness.report(robustness.settings_of(series), "Embedded images").strip()
+def under_attack(folder: str, title: str) -> str:
+    """The worst cases of a committed study, and what collapses in it."""
+    series = load([ROOT / evidence.RESULTS_DIR / folder])
+    return robustness.report(robustness.settings_of(series), title).strip()
 
 
 def tuned() -> str:

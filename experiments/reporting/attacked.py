@@ -20,6 +20,7 @@ from fedeba_jax.method import declared
 from fedeba_jax.metrics import summarize
 
 NEAR = 5.0  # points below its accuracy without an attack at which a method that stays there counts as recovered
+LEFT = 0.5  # of its accuracy without the attack: a method that is left with less has collapsed
 LIE = re.compile(r",?\s*\bloss\s*=\s*\w+(\([^()]*\))?")  # an argument of an attack
 OF_CLIENTS = ("mean", "variance", "worst5", "minority_accuracy")  # figures that follow from the accuracies of clients
 
@@ -175,6 +176,16 @@ def same_clients(outcome: Outcome, without: Outcome | None) -> dict[str, tuple[f
     }
 
 
+def collapses(setting: Setting, share: float) -> list[str]:
+    """The attacks under which a seed diverges, or the same clients are left with too little of what they had."""
+
+    def collapsed(outcome: Outcome) -> bool:
+        before, after = same_clients(outcome, setting.without)["mean"]
+        return math.isnan(outcome.accuracy) or after < LEFT * before
+
+    return [attack for attack, outcome in setting.at(share).items() if collapsed(outcome)]
+
+
 class Reference(NamedTuple):
     """What the honest clients of an attacked run have without the attack, at its seed."""
 
@@ -202,15 +213,26 @@ def _figures(run: Series, accuracy: np.ndarray) -> dict[str, float]:
 def recovery(outcome: Outcome, without: Outcome | None) -> float | None:
     """The round from which on the accuracy stays near that of the same clients without an attack, the mean over seeds.
 
-    None: a seed never does. NaN: it is not known what a seed has without an attack.
+    The accuracy of a round is the mean of the last evaluations until then, of as many as figures are: one alone moves
+    by several points. None: a seed never does. NaN: it is not known what a seed has without an attack.
     """
     if without is None or not outcome.seeds <= without.seeds:
         return math.nan
-    goals = [reference(run, without).figures["mean"] - NEAR for run in outcome.runs]
-    if any(map(math.isnan, goals)):
+    before = [reference(run, without) for run in outcome.runs]
+    if any(math.isnan(one.figures["mean"]) for one in before):
         return math.nan
-    rounds = [_stays(run.curve("mean", outcome.view), goal) for run, goal in zip(outcome.runs, goals, strict=True)]
+
+    def stays(run: Series, one: Reference) -> int | None:
+        return _stays(_steady(run.curve("mean", outcome.view), one.evaluations), one.figures["mean"] - NEAR)
+
+    rounds = [stays(*pair) for pair in zip(outcome.runs, before, strict=True)]
     return None if None in rounds else float(np.mean([t for t in rounds if t is not None]))
+
+
+def _steady(curve: dict[int, float], count: int) -> dict[int, float]:
+    """At each round the mean of so many evaluations, the last until then; of fewer at the beginning."""
+    values = list(curve.values())
+    return {t: _mean(values[max(0, i + 1 - count) : i + 1]) for i, t in enumerate(curve)}
 
 
 def _stays(curve: dict[int, float], goal: float) -> int | None:

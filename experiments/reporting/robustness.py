@@ -7,11 +7,13 @@ from pathlib import Path
 from experiments.execution.folder import averaged
 from experiments.reporting import pictures
 from experiments.reporting.attacked import (
+    LEFT,
     NEAR,
     OF_CLIENTS,
     Outcome,
     Setting,
     chosen_on,
+    collapses,
     method_of,
     recovery,
     same_clients,
@@ -34,13 +36,18 @@ HEAD = (
     "rounds to recover",
 )
 SAME_HEAD = ("method", "attack", "accuracy", "variance", "worst 5 %", "minority")
+COLLAPSED = (
+    f"collapses: a seed diverged, or the honest clients are left with less than {100 * LEFT:g} % of the accuracy that "
+    "they have without the attack"
+)
 NOTES = (
     "accuracy in %, variance, worst 5 % and the minority's accuracy are of honest clients, `without attack` is of all; "
     "the parameters of a method are those with the best worst case",
     "without → with: the honest clients of the attacked run, in the run of the same seed without the attack and in the "
     "attacked one",
-    f"rounds to recover: the round from which on its accuracy stays within {NEAR:g} points of what the same clients "
-    "have without the attack",
+    f"rounds to recover: the round from which on its accuracy, the mean of as many evaluations as figures are, stays "
+    f"within {NEAR:g} points of what the same clients have without the attack",
+    COLLAPSED,
 )
 OLDER = (
     "what clients have without the attack, and what is compared with it, is of the last evaluation alone: these rows "
@@ -52,10 +59,10 @@ NAMED = 3  # attacks that a note on what is missing names
 
 
 def report(settings: Sequence[Setting], title: str) -> str:
-    """Tables in Markdown, two for each share of attackers: the worst case, and what it does to the same clients."""
+    """Tables in Markdown: for each share of attackers two of the worst case, and one of what collapses."""
     made = [table for share in filter(None, shares(settings)) for table in _tables(settings, share, title)]
-    *others, last = made or [Plain(title, HEAD, ())]
-    return "\n".join(map(plain_markdown, [*others, last._replace(notes=_notes(settings))]))
+    last = _what_collapses(settings, title) if made else Plain(title, HEAD, ())
+    return "\n".join(map(plain_markdown, [*made, last._replace(notes=_notes(settings))]))
 
 
 def draw(settings: Sequence[Setting], title: str, out: Path) -> None:
@@ -73,8 +80,8 @@ def draw(settings: Sequence[Setting], title: str, out: Path) -> None:
     by_share = [[worst(method, *at) for at in zip(chosen, every, strict=True)] for method in methods]
     by_attack = [[under(method, attack) for attack in attacks] for method in methods]
     panels = {
-        "worst case over attacks": ([f"f = {100 * share:g} %" for share in every], by_share),
-        f"each attack, f = {100 * every[-1]:g} %": (attacks, by_attack),
+        "worst case over attacks": ([*map(_share, every)], by_share),
+        f"each attack, {_share(every[-1])}": (attacks, by_attack),
     }
     pictures.heat_tables(panels, methods, [title], "accuracy of honest clients, %", out)
 
@@ -112,6 +119,28 @@ def _same_line(setting: Setting, share: float) -> tuple[str, ...]:
     digits = {"variance": 0}
     told = [" → ".join(_number(value, digits.get(metric, 1)) for value in pairs[metric]) for metric in OF_CLIENTS]
     return f"`{setting.label}`", f"`{attack}`", *told
+
+
+def _what_collapses(settings: Sequence[Setting], title: str) -> Plain:
+    every = [*filter(None, shares(settings))]
+
+    def told(setting: Setting | None, share: float) -> str:
+        if setting is None:
+            return "not run"
+        found = collapses(setting, share)
+        return f"{len(found) or 'none'} of {len(setting.at(share))}" + ": " * bool(found) + ", ".join(found)
+
+    by_share = [{setting.method: setting for setting in tuned(settings, share)} for share in every]
+    methods = dict.fromkeys(setting.method for setting in settings)
+    rows = [
+        (f"`{method}`", *(told(of.get(method), share) for of, share in zip(by_share, every, strict=True)))
+        for method in methods
+    ]
+    return Plain(f"{title}: under which attacks methods collapse", ("method", *map(_share, every)), rows)
+
+
+def _share(share: float) -> str:
+    return f"f = {100 * share:g} %"
 
 
 def _notes(settings: Sequence[Setting]) -> list[str]:
@@ -156,14 +185,14 @@ def _left_out(settings: Sequence[Setting]) -> str:
         for setting in tuned(settings, share):
             for attack, outcome in setting.at(share).items():
                 if outcome.excluded > 0:
-                    told = f"{100 * outcome.excluded:.1f} % at f = {100 * share:g} %"
+                    told = f"{100 * outcome.excluded:.1f} % at {_share(share)}"
                     found.setdefault((setting.method, attack), []).append(told)
     each = [f"`{method}` under `{attack}` {', '.join(told)}" for (method, attack), told in found.items()]
     return f"left out because they were not finite, of all replies: {'; '.join(each)}" if each else ""
 
 
 def _told(attack: str, share: float) -> str:
-    return f"under `{attack}` (f = {100 * share:g} %)" if share else "without attack"
+    return f"under `{attack}` ({_share(share)})" if share else "without attack"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -133,14 +133,15 @@ def test_the_table_says_that_parameters_were_chosen_on_test_data(made):
 @pytest.mark.parametrize(
     ("means", "expected"),
     [
-        ((50.0, 76.0, 80.0, 80.0), 4),
-        ((76.0, 50.0, 80.0, 75.0), 6),  # the fall after round 2 counts
-        ((80.0, 80.0, 80.0, 74.0), None),  # it ends too low
+        ((50.0, 76.0, 80.0, 80.0), 6),  # 63 % after round 4
+        ((76.0, 50.0, 80.0, 75.0), 8),  # the fall after round 2 counts
+        ((80.0, 80.0, 80.0, 69.0), None),  # it ends too low
+        ((80.0, 80.0, 80.0, 74.0), 2),  # one evaluation alone is no fall
         ((90.0, 80.0, 75.0, 76.0), 2),
     ],
 )
 def test_who_falls_back_has_not_recovered(tmp_path, means, expected):
-    """Without an attack the run ends with 80 %: the goal is 75 %."""
+    """Without an attack the run ends with 80 %: the goal is 75 %, of the mean of two evaluations."""
     runs = [run("a", "none", 50.0, 60.0, 80.0, 80.0), run("a", "mimic(0.2)", *means)]
     (found,) = settings_of(tmp_path / "runs", runs)
     assert attacked.recovery(found.outcomes["mimic", 0.2], found.without) == expected
@@ -214,6 +215,18 @@ def test_where_all_parameters_diverge_those_that_are_best_without_an_attack_are_
     runs += [run("b", "mimic(0.2)", 1.0, tau=tau, diverged=1) for tau in (1.0, 2.0)]
     (b,) = attacked.tuned(settings_of(tmp_path / "runs", runs), 0.2)
     assert b.parameters == "tau=2"
+
+
+def test_what_collapses_is_told(tmp_path):
+    """The first three clients have 60 % without the attack: 31 % is more than half of that, 29 % less."""
+    runs = [run("a", "none", 60.0), run("a", "mimic(0.1)", 31.0), run("a", "inf(0.1)", 29.0)]
+    runs += [run("a", "mimic(0.2)", 29.0), run("a", "inf(0.2)", 1.0, diverged=1), run("a", "gaussian(0.2)", 60.0)]
+    runs += [run("b", "none", 60.0), run("b", "mimic(0.1)", 60.0)]
+    table = reporting.report(settings_of(tmp_path / "runs", runs), "title")
+    assert "| method | f = 10 % | f = 20 % |" in table
+    assert "| `a` | 1 of 2: inf | 2 of 3: mimic, inf |" in table
+    assert "| `b` | none of 1 | not run |" in table
+    assert f"- {reporting.COLLAPSED}\n" in table
 
 
 def test_what_was_left_out_is_told(tmp_path):
