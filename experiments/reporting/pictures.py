@@ -62,7 +62,7 @@ def heat(settings: Sequence[Setting], axes: list[str], view: View, out: Path) ->
 
 
 def heat_tables(panels: dict[str, Any], rows: Sequence[str], head: Sequence[str], label: str, out: Path) -> None:
-    """Numbers by rows and columns as heat maps side by side; what is not a number is grey.
+    """Numbers by rows and columns as heat maps side by side; NaN is grey, and -inf, which is worse than all, black.
 
     Args:
       panels: title -> (names of the columns, cells [rows, columns], each a number with what is written after it).
@@ -242,6 +242,8 @@ def _heat_panel(pane: Any, values: np.ndarray, notes: np.ndarray, every: np.ndar
     from matplotlib.patches import Rectangle
 
     low, high = every.min(), every.max()
+    for i, j in np.argwhere(np.isneginf(values)):
+        pane.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, color="black"))
     for i, j in np.argwhere(values == (high if higher else low)):
         pane.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=FRAME, lw=3, clip_on=False))
 

@@ -205,7 +205,7 @@ def _cell(outcome: Outcome | None, setting: Setting | None = None) -> tuple[floa
     if outcome is None:
         return math.nan, "not run"
     below = f"\n{setting.parameters}" if setting and setting.parameters else ""
-    return outcome.accuracy, ("div." if math.isnan(outcome.accuracy) else "") + below
+    return (-math.inf, f"div.{below}") if math.isnan(outcome.accuracy) else (outcome.accuracy, below)
 
 
 def _number(value: float, digits: int = 1) -> str:

@@ -298,6 +298,12 @@ def test_the_heat_map_has_the_parameters_of_the_tables(made, incomplete, tmp_pat
     assert [cells[1][1] for cells in each] == ["not run", "not run", ""]
 
 
+def test_the_heat_map_tells_what_diverged_from_what_was_not_run(made, incomplete):
+    attack = made[0].at(0.2)["inf(loss=zero)"]
+    assert reporting._cell(attack) == (-math.inf, "div.")
+    assert str(reporting._cell(incomplete[1].at(0.2).get("inf"))) == "(nan, 'not run')"
+
+
 def test_the_heat_map_shows_every_method(made, tmp_path):
     reporting.draw(made, "title", tmp_path / "robustness.png")
     assert (tmp_path / "robustness.png").stat().st_size > 10_000
