@@ -59,7 +59,7 @@ NAMED = 3  # attacks that a note on what is missing names
 
 
 def report(settings: Sequence[Setting], title: str) -> str:
-    """Tables in Markdown: for each share of attackers two of the worst case, and one of what collapses."""
+    """Tables in Markdown: two of the worst case for each share of attackers, then one of what collapses."""
     made = [table for share in filter(None, shares(settings)) for table in _tables(settings, share, title)]
     last = _what_collapses(settings, title) if made else Plain(title, HEAD, ())
     return "\n".join(map(plain_markdown, [*made, last._replace(notes=_notes(settings))]))
