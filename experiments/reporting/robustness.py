@@ -149,7 +149,8 @@ def _notes(settings: Sequence[Setting]) -> list[str]:
     used = [run for setting in settings for outcome in setting.outcomes.values() for run in outcome.runs]
     most = max((averaged(len(run.traffic)) for run in used), default=1)
     figures = f"figures average the last {most} evaluations of a seed" if most > 1 else ""
-    older = OLDER * any(len(curve) < averaged(len(run.traffic)) for run in used for curve in run.client_curve.values())
+    whole = [run for run in used if run.diverged is None]  # one that diverged has fewer, of whatever age
+    older = OLDER * any(len(curve) < averaged(len(run.traffic)) for run in whole for curve in run.client_curve.values())
     choices = len({setting.method for setting in settings}) < len(settings)
     on = {"test": ON_TEST, "validation": ON_VALIDATION}[chosen_on(settings)] if choices else ""
     gaps = missing(settings)

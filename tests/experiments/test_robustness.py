@@ -190,6 +190,11 @@ def test_older_rows_have_single_clients_after_the_last_round_alone(tmp_path):
     assert reporting.OLDER in reporting.report([found], "title")
 
 
+def test_a_run_that_diverged_near_its_end_is_not_taken_for_an_older_one(tmp_path):
+    runs = [run("a", "none", 60.0, 65.0, 75.0, 75.0), run("a", "mimic(0.2)", 60.0, 64.0, 70.0, 1.0, diverged=7)]
+    assert reporting.OLDER not in reporting.report(settings_of(tmp_path / "runs", runs), "title")
+
+
 def test_seeds_are_paired(tmp_path):
     """Seed 1 has no run without the attack: it does not count, nor is it known whether it recovered."""
     runs = [run("a", "none", 80.0), run("a", "mimic(0.2)", 60.0), run("a", "mimic(0.2)", 20.0, seed=1)]
