@@ -63,9 +63,9 @@ def robust_fedeba_plus(
     """p_i = min(P, nu q_i exp(F^_i / tau)) of updates no longer than rho r, in all three sums of FedEBA+.
 
     F^ are the losses, or their median in place of those that are more than c robust deviations from it. r is the median
-    length of the vectors. q_i is whether a client's updates, in the mean over its rounds, agree with the geometric
-    median of all (`trust`; of a client that is new, its vectors of this sum). Losses or vectors that are not finite are
-    left out, and their clients counted (`excluded`); if half of the cohort is left out of a sum, the run stops.
+    length of the vectors. q_i is whether a client's vector agrees with the geometric median of all, and whether its
+    updates have done so in the mean over its rounds (`trust`). Losses or vectors that are not finite are left out, and
+    their clients counted (`excluded`); if half of the cohort is left out of a sum, the run stops.
 
     Args:
       local: local training.
@@ -79,7 +79,8 @@ def robust_fedeba_plus(
       outliers: what a loss further away counts as: "middle", the median; "clip", c deviations.
       norm_clip: rho, in median lengths.
       weight_cap: kappa; no client weighs more than kappa / n, unless fewer than n / kappa are trusted.
-      trust: q_i: "relu", the cosine if positive; "sign", 1 if it is; "history", 1 if its mean over rounds is; "off", 1.
+      trust: q_i: "relu", the cosine if positive; "sign", 1 if it is; "history", 1 if it and the mean of the client's
+        updates over its rounds are; "off", 1.
       level: "loss_only" guards losses and caps weights alone.
     """
     check("prior", prior, Prior)
@@ -112,10 +113,13 @@ def robust_fedeba_plus(
     def trust_of(cosines: jax.Array, past: Any) -> jax.Array:
         if trust == "off":
             return jnp.ones_like(cosines)
+        if trust == "relu":
+            return jnp.maximum(cosines, 0.0)
+        agrees = cosines > 0
         if trust == "history":
             known, mean = past
-            cosines = jnp.where(known, mean, cosines)
-        return jnp.maximum(cosines, 0.0) if trust == "relu" else (cosines > 0).astype(cosines.dtype)
+            agrees &= ~known | (mean > 0)
+        return agrees.astype(cosines.dtype)
 
     def start(params: Params, sizes: Sizes) -> Memory:
         nobody = jnp.zeros((sizes.num_clients,))

@@ -24,7 +24,7 @@ def play(name, losses, *, cohorts=None, counts=None, labels=None, moves=None, ra
       cohorts: ids [T, n]; everybody by default.
       counts: examples of each client; 1 by default.
       labels: of each client's examples; 0 by default. The model, of ten classes, predicts 0 always.
-      moves: other updates of the clients, [M, d].
+      moves: other updates of the clients, [M, d], or [T, M, d].
       rate: of learning; it does not change the updates.
       **hparams: of the algorithm.
     """
@@ -34,15 +34,16 @@ def play(name, losses, *, cohorts=None, counts=None, labels=None, moves=None, ra
     counts = np.ones(clients, int) if counts is None else np.asarray(counts)
     labels = [np.zeros(count, int) for count in counts] if labels is None else labels
     moves = np.eye(clients) if moves is None else np.asarray(moves, float)
-    federation, capacity, dim = _federation(losses, moves / rate, counts, labels), int(counts.max()), moves.shape[1]
-    sizes = Sizes(clients, cohorts.shape[1], capacity, dim)
+    moves = np.broadcast_to(moves, (rounds, *moves.shape[-2:]))
+    federations, dim = [_federation(losses, own / rate, counts, labels) for own in moves], moves.shape[-1]
+    sizes = Sizes(clients, cohorts.shape[1], int(counts.max()), dim)
     known = hyperparameters(fedeba_jax.ALGORITHMS[name])
     numbers = {k: float(v) for k, v in hparams.items() if k in known and known[k].traced}
     static = tuple((k, v) for k, v in hparams.items() if k not in numbers)
     step = _program(name, static, sizes, jax.config.jax_enable_x64)
     states = [_algorithm(name, dim, rate, hparams).init(jax.random.key(0), lambda key: jnp.zeros(dim), sizes)]
     for t in range(rounds):
-        states.append(step(states[-1], np.asarray(t), cohorts[t], rate, numbers, federation))
+        states.append(step(states[-1], np.asarray(t), cohorts[t], rate, numbers, federations[t]))
     models = np.array([state.server.params for state in states])
     return np.diff(models, axis=0), states[1:]
 

@@ -63,7 +63,8 @@ def guarded(vectors, exponents, prior, past, *, norm_clip, weight_cap, trust, le
     elif trust == "relu":
         q = np.array([max(c, 0.0) for c in cosines])
     else:
-        q = np.array([float((past.get(i, c) if trust == "history" else c) > 0) for i, c in enumerate(cosines)])
+        before = past if trust == "history" else {}
+        q = np.array([float(c > 0 and before.get(i, c) > 0) for i, c in enumerate(cosines)])
     if not q.any():
         q = np.ones(n)
     q = q * prior

@@ -118,6 +118,18 @@ def test_without_guards_it_is_fedeba_plus(x64):
         assert not more["excluded"].any()
 
 
+@pytest.mark.parametrize(("past", "now"), [(1.0, -8.0), (-8.0, 1.0), (1.0, 1.0)])
+def test_trust_by_history_asks_for_the_past_and_for_this_round(x64, past, now):
+    """The last client goes along with the others, or against them: both in the first round and in the second."""
+    rounds = np.stack([MOVES, MOVES])
+    rounds[:, -1, 0] = past, now
+    losses = np.tile([0.4, 0.5, 0.6, 0.7, 0.8], (2, 1))
+    moved, _ = play("robust_fedeba_plus", losses, moves=rounds, tau=0.5, alpha=0.0)
+    without = play("robust_fedeba_plus", losses[:, :-1], moves=rounds[:, :-1], tau=0.5, alpha=0.0, weight_cap=1.6)[0]
+    heard = past > 0 and now > 0
+    assert np.allclose(moved[1], without[1]) != heard
+
+
 def test_a_cap_of_one_is_uniform(x64):
     weights, _ = play("robust_fedeba_plus", [0.4, 0.5, 0.6, 0.9], tau=0.1, alpha=0.0, weight_cap=1.0, trust="off")
     np.testing.assert_allclose(weights[0], np.full(4, 0.25), atol=1e-12)
