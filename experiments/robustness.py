@@ -33,6 +33,8 @@ ATTACKS = (
     "label_flipping(loss=inflate)",
     "inner_product_manipulation(loss=max_plus)",
     "a_little_is_enough",
+    "opt_alie(loss=max_plus)",
+    "scaling(-10, loss=max_plus, drawn=true)",
 )
 
 FLAGS = flags.FLAGS

@@ -53,7 +53,9 @@ def heat(settings: Sequence[Setting], axes: list[str], view: View, out: Path) ->
         for pane in panes[len(shown.panels) :]:
             pane.set_visible(False)
         for pane, title, grid, told in zip(panes, shown.panels, shown.values, shown.notes, strict=False):
-            image = _heat_panel(pane, grid, told, finite, higher=COLUMNS[view.metric].higher_is_better)
+            higher = COLUMNS[view.metric].higher_is_better
+            image = _heat_panel(pane, grid, told, finite, higher=higher)
+            _frame(pane, grid, finite.max() if higher else finite.min())
             pane.set_xticks(range(len(shown.across)), shown.across)
             pane.set_yticks(range(len(shown.up)), shown.up)
             pane.set(xlabel=axes[0], ylabel=axes[1], facecolor="#dddddd")
@@ -75,12 +77,14 @@ def heat_tables(panels: dict[str, Any], rows: Sequence[str], head: Sequence[str]
     every = np.concatenate([own["value"][np.isfinite(own["value"])] for own in cells.values()])
     if not every.size:
         raise Skipped(NOTHING)
-    columns = sum(len(names) for names, _ in panels.values())
-    wide, high = 4.5 + 0.8 * columns, 2.6 + 0.5 * len(rows)
-    with figure(out, head, wide, high, panes=(1, len(panels))) as panes:
+    columns = [len(names) for names, _ in panels.values()]
+    longest = max(len(name) for names, _ in panels.values() for name in names)
+    wide = 2.5 + 0.08 * max(map(len, rows)) + 0.04 * longest + 0.55 * sum(columns)
+    high = 1.2 + 0.08 * longest + 0.45 * len(rows)
+    with figure(out, head, wide, high, panes=(1, len(panels)), width_ratios=columns) as panes:
         for pane, (title, (names, _)) in zip(panes, panels.items(), strict=True):
             image = _heat_panel(pane, cells[title]["value"], cells[title]["note"], every, higher=True)
-            pane.set_xticks(range(len(names)), names, rotation=45, ha="right")
+            pane.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor")
             pane.set_yticks(range(len(rows)), rows if pane is panes[0] else [""] * len(rows))
             pane.set_title(title, fontsize=10)
             pane.set_facecolor("#dddddd")
@@ -238,19 +242,25 @@ def _steps(pane: Any, clients: Clients, n: int, told: str) -> None:
 
 
 def _heat_panel(pane: Any, values: np.ndarray, notes: np.ndarray, every: np.ndarray, *, higher: bool) -> Any:
-    """Numbers on the scale of every value; the best is framed."""
+    """Numbers on the scale of every value."""
     from matplotlib.patches import Rectangle
 
     low, high = every.min(), every.max()
     for i, j in np.argwhere(np.isneginf(values)):
         pane.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, color="black"))
-    for i, j in np.argwhere(values == (high if higher else low)):
-        pane.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=FRAME, lw=3, clip_on=False))
 
     def written(i: int, j: int) -> str:
         return (_short(values[i, j], high) if np.isfinite(values[i, j]) else "") + notes[i, j]
 
     return shaded(pane, values, written, low, high, higher=higher)
+
+
+def _frame(pane: Any, values: np.ndarray, best: float) -> None:
+    """Frame the cells that have the best value."""
+    from matplotlib.patches import Rectangle
+
+    for i, j in np.argwhere(values == best):
+        pane.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec=FRAME, lw=3, clip_on=False))
 
 
 def shaded(pane: Any, values: np.ndarray, written: Any, low: float, high: float, *, higher: bool = True) -> Any:

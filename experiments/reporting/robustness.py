@@ -1,7 +1,7 @@
 """What is left of each method under attack: tables of the worst case over attacks, and a heat map."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiments.execution.folder import averaged
@@ -19,9 +19,11 @@ from experiments.reporting.attacked import (
     same_clients,
     shares,
     tuned,
+    without_lie,
 )
 from experiments.reporting.attacked import settings_of as settings_of  # what a report is made of
 from experiments.reporting.selection import ON_TEST
+from experiments.reporting.series import grouped
 from experiments.reporting.tables import Plain, plain_markdown
 
 HEAD = (
@@ -69,7 +71,7 @@ def draw(settings: Sequence[Setting], title: str, out: Path) -> None:
     """The heat maps: the worst case by share of attackers, and each attack at the largest share."""
     every, methods = shares(settings), list(dict.fromkeys(setting.method for setting in settings))[::-1]
     chosen = [{setting.method: setting for setting in tuned(settings, share)} for share in every]
-    attacks = list(dict.fromkeys(attack for setting in settings for attack in setting.at(every[-1])))
+    attacks = _lies_beside(dict.fromkeys(attack for setting in settings for attack in setting.at(every[-1])))
 
     def worst(method: str, here: dict[str, Setting], share: float) -> tuple[float, str]:
         return _cell(here[method].worst(share)[1], here[method]) if method in here else _cell(None)
@@ -137,6 +139,12 @@ def _what_collapses(settings: Sequence[Setting], title: str) -> Plain:
         for method in methods
     ]
     return Plain(f"{title}: under which attacks methods collapse", ("method", *map(_share, every)), rows)
+
+
+def _lies_beside(attacks: Iterable[str]) -> list[str]:
+    """Attacks that differ only in their lie, one beside the other."""
+    found = grouped(attacks, without_lie)
+    return [attack for alike in found.values() for attack in alike]
 
 
 def _share(share: float) -> str:

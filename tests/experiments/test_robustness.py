@@ -314,6 +314,18 @@ def test_the_heat_map_shows_every_method(made, tmp_path):
     assert (tmp_path / "robustness.png").stat().st_size > 10_000
 
 
+def test_the_heat_map_has_room_for_long_names(tmp_path):
+    """matplotlib warns where a layout leaves no room, and warnings are errors here."""
+    attacks = ("none", "inner_product_manipulation(0.2, 0.25, loss=inflate(add=1000, factor=1000), drawn=true)")
+    reporting.draw(settings_of(tmp_path / "runs", [run("a", one, 50.0) for one in attacks]), "t", tmp_path / "r.png")
+    assert (tmp_path / "r.png").exists()
+
+
+def test_the_heat_map_has_lies_beside_what_they_go_with():
+    attacks = ["mimic", "inf(loss=zero)", "mimic(loss=zero)", "inf", "mimic(2)"]
+    assert reporting._lies_beside(attacks) == ["mimic", "mimic(loss=zero)", "inf(loss=zero)", "inf", "mimic(2)"]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
