@@ -294,7 +294,8 @@ def opt_ipm(
     """`inner_product_manipulation` with the factor that moves the aggregate farthest (Shejwalkar & Houmansadr 2021).
 
     Attackers know all updates, and the server's rule but for its memory and its draws. Where the server takes the
-    method's weighted sum, they suppose a mean: weights depend on losses that they do not see yet.
+    method's weighted sum, they suppose a mean, or, of a method that guards its sum, its guards of updates
+    (`method.supposed_rule`): weights depend on losses that they do not see yet.
 
     Args:
       aggregator: the rule that the server uses; None: a mean.

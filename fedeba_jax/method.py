@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, ParamSpec
 
+from fedeba_jax.aggregation import Rule
 from fedeba_jax.hyperparameters import Range, check_values
 from fedeba_jax.local import LocalTraining
 from fedeba_jax.privacy import REASONS
@@ -19,6 +20,7 @@ from fedeba_jax.server import Server, as_it_is
 from fedeba_jax.types import Algorithm, InitParams, Key, Sizes, State
 
 P = ParamSpec("P")
+Guard = Callable[..., Rule | None]
 
 
 class Declaration(NamedTuple):
@@ -27,7 +29,8 @@ class Declaration(NamedTuple):
     Attributes:
       privacy: the modes of `fedeba_jax.privacy` that make sense for it, beside none.
       weighted_sum: whether its server step is a weighted sum of the clients' updates as they came, which FedVARP needs.
-      guarded_sum: whether it is one of updates that the method guards first: a robust rule may take its place, but
+      guarded_sum: if it is one of updates that the method guards first, what attackers suppose of it who do not see
+        losses yet: a rule, from hyper-parameters that it names. A robust rule may take the place of such a sum, but
         updates that FedVARP remembers would pass by the guards.
       hears_losses: whether clients tell the server losses, or other numbers of theirs, about which they could lie.
       logits: whether it looks at predictions and needs `LocalTraining(apply=...)`.
@@ -38,7 +41,7 @@ class Declaration(NamedTuple):
 
     privacy: tuple[str, ...] = ()
     weighted_sum: bool = True
-    guarded_sum: bool = False
+    guarded_sum: Guard | None = None
     hears_losses: bool = True
     logits: bool = False
     one_full_step: bool = False
@@ -50,7 +53,7 @@ def method(
     *,
     privacy: tuple[str, ...] = (),
     weighted_sum: bool = True,
-    guarded_sum: bool = False,
+    guarded_sum: Guard | None = None,
     hears_losses: bool = True,
     logits: bool = False,
     one_full_step: bool = False,
@@ -58,7 +61,7 @@ def method(
     search: Mapping[str, Range] | None = None,
 ) -> Callable[[Callable[P, Algorithm]], Callable[P, Algorithm]]:
     """Declares a factory of an algorithm, and makes it refuse what it does not go with."""
-    as_they_came = weighted_sum and not guarded_sum
+    as_they_came = weighted_sum and guarded_sum is None
     declaration = Declaration(
         privacy, as_they_came, guarded_sum, hears_losses, logits, one_full_step, everyone_if or {}, search or {}
     )
@@ -82,6 +85,19 @@ def method(
 def declared(factory: Callable[..., Algorithm]) -> Declaration:
     """What a factory's method goes with."""
     return getattr(factory, "declaration", Declaration())
+
+
+def supposed_rule(factory: Callable[..., Algorithm], hparams: Mapping[str, Any]) -> Rule | None:
+    """What attackers who search suppose of the method's own sum, with these hyper-parameters and defaults for the rest.
+
+    None is a mean. Of a schedule they suppose the first value.
+    """
+    guard = declared(factory).guarded_sum
+    if guard is None:
+        return None
+    known = inspect.signature(factory).parameters
+    values = {name: hparams.get(name, known[name].default) for name in inspect.signature(guard).parameters}
+    return guard(**{name: value(0) if callable(value) else value for name, value in values.items()})
 
 
 def uses_everybody(factory: Callable[..., Algorithm], hparams: Mapping[str, Any]) -> bool:

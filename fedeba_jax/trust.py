@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import stack
-from fedeba_jax.aggregation import weiszfeld
+from fedeba_jax.aggregation import NOTHING, Rule, weiszfeld
 from fedeba_jax.types import Scalar
 
 STEPS, SMOOTHING = 8, 1e-6  # of the geometric median
@@ -96,3 +96,18 @@ def remember(cosines: jax.Array, counts: jax.Array, known: jax.Array, mean: jax.
     """
     new = jnp.where(known, KEPT * mean + (1 - KEPT) * cosines, cosines)
     return known | counts, jnp.where(counts, new, mean)
+
+
+def agreeing(norm_clip: Scalar, everybody: bool = False) -> Rule:
+    """The mean of clipped updates that agree: what is left of the guards where all losses are equal, and nobody known.
+
+    Args:
+      norm_clip: rho, in median lengths.
+      everybody: whether those that do not agree count, too.
+    """
+
+    def weigh(products: jax.Array) -> jax.Array:
+        own = directions(products, norm_clip)
+        return prior((own.cosines > 0) | everybody, own.finite) * own.factors
+
+    return Rule("agreeing", NOTHING, weigh)

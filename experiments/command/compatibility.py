@@ -23,7 +23,9 @@ _DECLARED = {name: declared(factory) for name, factory in ALGORITHMS.items()}
 TABLE: dict[str, frozenset[str]] = {
     "an optimizer": EVERY,
     "varp": frozenset(name for name, method in _DECLARED.items() if method.weighted_sum),
-    "a robust rule": frozenset(name for name, method in _DECLARED.items() if method.weighted_sum or method.guarded_sum),
+    "a robust rule": frozenset(
+        name for name, method in _DECLARED.items() if method.weighted_sum or method.guarded_sum is not None
+    ),
     "an attack": EVERY,
     "lsr": EVERY,
     "label_noise": EVERY,

@@ -23,6 +23,7 @@ from fedeba_jax.attacks import Attack
 from fedeba_jax.data.dealing import assemble
 from fedeba_jax.evaluate import Judgement, Scores
 from fedeba_jax.hyperparameters import collaborators, is_whole
+from fedeba_jax.method import supposed_rule
 from fedeba_jax.sampling import Sampler
 from fedeba_jax.types import Algorithm, Federation, Info, Model, PerDevice, Sizes, State
 
@@ -183,8 +184,9 @@ class Program:
 
     def attack(self, run: Runs) -> Attack | None:
         """Who lies in one run, and how; its numbers possibly traced."""
-        _, _, task = join(run.numbers, self.static)
-        return _make(task.attack, aggregator=task.aggregator.make(), num_classes=self.num_classes)
+        name, hparams, task = join(run.numbers, self.static)
+        rule = task.aggregator.make() or supposed_rule(fedeba_jax.ALGORITHMS[name], _values(hparams))
+        return _make(task.attack, aggregator=rule, num_classes=self.num_classes)
 
     def check_memory(self, runs: Runs) -> None:
         """An error if the states of these runs alone take more than there is, before anything is compiled."""
@@ -271,8 +273,12 @@ def make_algorithm(name: str, hparams: dict[str, Any], task: Task, model: Model)
     privacy = task.privacy.make()
     server = privacy.server(fedeba_jax.robust(task.server.make(), task.aggregator.make()))
     make = functools.partial(fedeba_jax.ALGORITHMS[name], privacy.local(local), server)
-    values = {key: value.make() if isinstance(value, Call) else value for key, value in hparams.items()}
-    return fedeba_jax.scheduled(make, **values)
+    return fedeba_jax.scheduled(make, **_values(hparams))
+
+
+def _values(hparams: dict[str, Any]) -> dict[str, Any]:
+    """Hyper-parameters with what calls make in their place."""
+    return {key: value.make() if isinstance(value, Call) else value for key, value in hparams.items()}
 
 
 def _make(call: Call, **supplied: Any) -> Any:

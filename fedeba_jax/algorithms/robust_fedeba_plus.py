@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from fedeba_jax import stack, tree
-from fedeba_jax.aggregation import Total
+from fedeba_jax.aggregation import Rule, Total
 from fedeba_jax.algorithm import Prior, diagnose, remembering, size_prior
 from fedeba_jax.cohort import Cohort, Judged
 from fedeba_jax.gradients import blend
@@ -24,7 +24,7 @@ from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.privacy import Cap, Clip
 from fedeba_jax.server import Server, ServerState, forgetful
-from fedeba_jax.trust import Outliers, cap, directions, guard_losses, remember
+from fedeba_jax.trust import Outliers, agreeing, cap, directions, guard_losses, remember
 from fedeba_jax.trust import prior as trust_prior
 from fedeba_jax.types import Algorithm, Info, Params, Sizes
 from fedeba_jax.weights import by_examples, capped, entropy_based, fairness_angle, is_open
@@ -40,8 +40,13 @@ class Memory(NamedTuple):
     history: Any = ()  # with trust "history": T [M], and whose T there is [M]
 
 
+def supposed(norm_clip: Clip, trust: Trust, level: Level) -> Rule | None:
+    """The guards of updates alone."""
+    return agreeing(norm_clip, everybody=trust == "off") if level == "full" else None
+
+
 @method(
-    guarded_sum=True,
+    guarded_sum=supposed,
     search={"tau": Range(0.05, 20.0), "alpha": Range(0.0, 0.95, log=False), "weight_cap": Range(1.5, 10.0)},
 )
 def robust_fedeba_plus(

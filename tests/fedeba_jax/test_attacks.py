@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedeba_jax
-from fedeba_jax import aggregation, attacks, lies
+from fedeba_jax import aggregation, attacks, lies, trust
 from fedeba_jax.attacks import ATTACKS, Attackers
 from fedeba_jax.cohort import Judged
 from fedeba_jax.local import LocalUpdate
@@ -99,6 +99,18 @@ def test_the_factor_is_searched_against_the_rule_in_use(x64, name, direction):
     np.testing.assert_allclose(found[MASK], np.tile(expected, (2, 1)), rtol=1e-9)
     against_a_mean = forged(made(name), UPDATES)
     assert np.linalg.norm(against_a_mean[1]) > 1e4 * np.linalg.norm(found[1]), "a mean follows any factor"
+
+
+def test_a_search_against_guards_gets_more_through_them(x64):
+    """Far along the deviation, which is positive, nothing agrees with updates that are negative in the mean."""
+    updates, guards = UPDATES - 1.0, trust.agreeing(2.0)
+    middle = updates[HONEST].mean(0)
+
+    def moved(rule):
+        sent = forged(made("opt_alie", aggregator=rule), updates)
+        return np.linalg.norm(guards(jnp.asarray(sent), jnp.arange(N))[0] - middle)
+
+    assert moved(guards) > 1.2 * moved(None)
 
 
 @pytest.mark.parametrize("rule", ["median()", "trimmed_mean(2)", "meamed(2)", "trimmed_mean(2, first=nnm(2))"])

@@ -5,6 +5,7 @@ import inspect
 import math
 
 import jax
+import jax.numpy as jnp
 import optax
 import pytest
 
@@ -13,7 +14,7 @@ from fedeba_jax import privacy
 from fedeba_jax.algorithm import one_model
 from fedeba_jax.hyperparameters import Range, hyperparameters, is_valid
 from fedeba_jax.local import LocalTraining
-from fedeba_jax.method import Declaration, declared, method, uses_everybody
+from fedeba_jax.method import Declaration, declared, method, supposed_rule, uses_everybody
 from fedeba_jax.server import sgd
 from fedeba_jax.types import Sizes
 from tests.support.problems import tiny
@@ -56,6 +57,20 @@ def test_a_method_declares_what_it_goes_with():
 
 def test_what_is_not_declared_goes_with_the_defaults():
     assert declared(lambda local, server: None) == Declaration()
+
+
+def test_attackers_suppose_what_the_hyper_parameters_say():
+    robust, moves = fedeba_jax.ALGORITHMS["robust_fedeba_plus"], jnp.array([[1.0], [1.0], [5.0], [-1.0]])
+
+    def supposed(**hparams):
+        return float(supposed_rule(robust, hparams)(moves, jnp.arange(4))[0][0])
+
+    assert supposed() == pytest.approx(4 / 3), "no longer than two median lengths, and only those that agree"
+    assert supposed(norm_clip=5.0) == pytest.approx(7 / 3)
+    assert supposed(norm_clip=lambda round_: 3.0 - round_) == pytest.approx(5 / 3), "of a schedule the first value"
+    assert supposed(trust="off") == pytest.approx(3 / 4)
+    assert supposed_rule(robust, {"level": "loss_only"}) is None
+    assert supposed_rule(fedeba_jax.fedeba_plus, {}) is None
 
 
 @every_algorithm

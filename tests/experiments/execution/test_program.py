@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments.execution import folder
+from experiments.execution import folder, program
 from experiments.reporting import loading, page
 from fedeba_jax import ALGORITHMS
+from fedeba_jax.method import supposed_rule
 from tests.support.marks import slow_but
 from tests.support.runs import compilations, execute, final_rows, make
 
@@ -47,6 +48,15 @@ def test_cohorts_by_strata_are_the_same_on_any_number_of_devices(tmp_path):
     assert [[client // 3 for client in row["cohort"]] for row in one] == [[0, 1, 2, 3]] * 2
     losses = [[row["loss"] for row in found] for found in rows.values()]
     np.testing.assert_allclose(*losses, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("aggregator", "asked"), [("weighted_sum", True), ("median", False)])
+def test_attacks_that_search_know_the_rule_or_the_guards_of_the_method(tmp_path, monkeypatch, aggregator, asked):
+    found = []
+    monkeypatch.setattr(program, "supposed_rule", lambda *given: found.append(supposed_rule(*given)) or found[-1])
+    runs = make("robust_fedeba_plus", attack="opt_alie(0.4)", aggregator=aggregator, rounds=1)
+    execute(runs, tmp_path)
+    assert [rule.name for rule in found] == ["agreeing"] * asked
 
 
 # One exchange, two, clients' own models, several models, a memory by client; others differ in the library alone.

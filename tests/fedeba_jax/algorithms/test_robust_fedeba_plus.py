@@ -130,6 +130,11 @@ def test_trust_by_history_asks_for_the_past_and_for_this_round(x64, past, now):
     assert np.allclose(moved[1], without[1]) != heard
 
 
+def test_where_losses_are_equal_it_is_the_mean_of_what_agrees(x64):
+    moved, _ = play("robust_fedeba_plus", np.ones(5), moves=MOVES, tau=0.5, alpha=0.0)
+    np.testing.assert_allclose(moved[0], trust.agreeing(2.0)(jnp.asarray(MOVES), jnp.arange(5))[0], atol=1e-12)
+
+
 def test_a_cap_of_one_is_uniform(x64):
     weights, _ = play("robust_fedeba_plus", [0.4, 0.5, 0.6, 0.9], tau=0.1, alpha=0.0, weight_cap=1.0, trust="off")
     np.testing.assert_allclose(weights[0], np.full(4, 0.25), atol=1e-12)
