@@ -47,24 +47,27 @@ def guard_losses(losses: jax.Array, c: Scalar, counts: jax.Array, outliers: Outl
     return jnp.nan_to_num(jnp.where(counts, guarded, middle))
 
 
-def directions(products: jax.Array, norm_clip: Scalar) -> Directions:
+def directions(products: jax.Array, norm_clip: Scalar, opposed: Scalar = jnp.inf) -> Directions:
     """Vectors clipped to rho r, r the median of their lengths, and cosines to the geometric median of those cut to r.
 
     Args:
       products: <v_i, v_j>, [n, n].
       norm_clip: rho; infinity clips nothing.
+      opposed: rho of those that point against the geometric median, if it is less.
     """
     lengths = stack.lengths(products)
     finite = jnp.isfinite(lengths)
     r = jnp.nan_to_num(jnp.nanmedian(jnp.where(finite, lengths, jnp.nan)))
-    cut, limit = stack.clip_factors(lengths, r), jnp.where(jnp.isinf(norm_clip), jnp.inf, norm_clip * r)
+    cut = stack.clip_factors(lengths, r)
     gram = jnp.where(finite[:, None] & finite[None], cut[:, None] * cut[None] * products, 0.0)
     start = finite / jnp.maximum(finite.sum(), 1)
     b = weiszfeld(gram, start.astype(gram.dtype), finite, nu=SMOOTHING, iterations=STEPS)
     product = gram @ b
     size = jnp.sqrt(jnp.maximum(jnp.diagonal(gram) * (b @ product), 0.0))
     cosines = jnp.where(size > 0, product / jnp.where(size > 0, size, 1), 0.0)
-    return Directions(stack.clip_factors(lengths, limit), cosines, finite)
+    rho = jnp.where(cosines < 0, jnp.minimum(opposed, norm_clip), norm_clip)
+    limits = jnp.where(jnp.isinf(rho), jnp.inf, rho * r)
+    return Directions(stack.clip_factors(lengths, limits), cosines, finite)
 
 
 def prior(trust: jax.Array, counts: jax.Array) -> jax.Array:

@@ -68,9 +68,11 @@ def robust_fedeba_plus(
     """p_i = min(P, nu q_i exp(F^_i / tau)) of updates no longer than rho r, in all three sums of FedEBA+.
 
     F^ are the losses, or their median in place of those that are more than c robust deviations from it. r is the median
-    length of the vectors. q_i is whether a client's vector agrees with the geometric median of all, and whether its
-    updates have done so in the mean over its rounds (`trust`). Losses or vectors that are not finite are left out, and
-    their clients counted (`excluded`); if half of the cohort is left out of a sum, the run stops.
+    length of the vectors. q_i is whether a client's updates, in the mean over its rounds, agree with the geometric
+    median of all (`trust`; of a client that is new, its vectors of this sum). Whatever its past, an update that points
+    against this median does not count, and a gradient that does is no longer than r / kappa, so that it counts no more
+    than in a plain mean. Losses or vectors that are not finite are left out, and their clients counted (`excluded`); if
+    half of the cohort is left out of a sum, the run stops.
 
     Args:
       local: local training.
@@ -84,8 +86,7 @@ def robust_fedeba_plus(
       outliers: what a loss further away counts as: "middle", the median; "clip", c deviations.
       norm_clip: rho, in median lengths.
       weight_cap: kappa; no client weighs more than kappa / n, unless fewer than n / kappa are trusted.
-      trust: q_i: "relu", the cosine if positive; "sign", 1 if it is; "history", 1 if it and the mean of the client's
-        updates over its rounds are; "off", 1.
+      trust: q_i: "relu", the cosine if positive; "sign", 1 if it is; "history", 1 if its mean over rounds is; "off", 1.
       level: "loss_only" guards losses and caps weights alone.
     """
     check("prior", prior, Prior)
@@ -93,6 +94,7 @@ def robust_fedeba_plus(
     check("trust", trust, Trust)
     check("level", level, Level)
     trust, norm_clip = (trust, norm_clip) if level == "full" else ("off", jnp.inf)
+    opposed = 1 / weight_cap if trust == "history" else jnp.inf
     aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "loss")
 
     def weights(sizes: Any, losses: jax.Array | None, trusted: jax.Array, counts: jax.Array) -> jax.Array:
@@ -108,7 +110,7 @@ def robust_fedeba_plus(
         sizes = by_examples(cohort.num_examples) if losses is None else size_prior(cohort, prior)
 
         def combined(total: Total, vectors: Params, _: Any, sizes: Any, losses: Any, past: Any) -> tuple[Params, Any]:
-            own = directions(total(tree.gram(vectors)), norm_clip)
+            own = directions(total(tree.gram(vectors)), norm_clip, opposed)
             counts = own.finite if losses is None else own.finite & jnp.isfinite(losses)
             p = weights(sizes, losses, trust_of(own.cosines, past), counts)
             return stack.mixture(vectors, stack.if_most(counts, p * own.factors)), ~counts
@@ -118,13 +120,10 @@ def robust_fedeba_plus(
     def trust_of(cosines: jax.Array, past: Any) -> jax.Array:
         if trust == "off":
             return jnp.ones_like(cosines)
-        if trust == "relu":
-            return jnp.maximum(cosines, 0.0)
-        agrees = cosines > 0
         if trust == "history":
             known, mean = past
-            agrees &= ~known | (mean > 0)
-        return agrees.astype(cosines.dtype)
+            cosines = jnp.where(known, mean, cosines)
+        return jnp.maximum(cosines, 0.0) if trust == "relu" else (cosines > 0).astype(cosines.dtype)
 
     def start(params: Params, sizes: Sizes) -> Memory:
         nobody = jnp.zeros((sizes.num_clients,))
@@ -151,6 +150,8 @@ def robust_fedeba_plus(
         if trust == "history":
             past = remember(own.cosines, counts, *past)
         trusted = trust_of(own.cosines, past)
+        if trust == "history":  # honest updates hardly ever point against the others, gradients do
+            trusted = trusted * (own.cosines > 0)
         p = weights(size_prior(cohort, prior), reply.loss, trusted, counts)
         state, delta = server.receive(state, stack.scale_rows(reply.delta, own.factors), p, cohort, aligned)
         share = stack.if_most(counts, jnp.where(unfair, 0.0, alpha))

@@ -39,7 +39,7 @@ def robust_fedeba_plus(
                 past[cohort[i]] = 0.9 * past[cohort[i]] + 0.1 * cosine if cohort[i] in past else cosine
         after = {i: past[c] for i, c in enumerate(cohort) if c in past}
         believed_after = guard_losses(losses_after, loss_clip, outliers)
-        delta, p = guarded(deltas, believed_after / tau, q, after, **guards)
+        delta, p = guarded(deltas, believed_after / tau, q, after, updates=True, **guards)
         if not gate:
             first_steps = [subtract(path[1], x) for path in paths]
             ideal = guarded(first_steps, np.zeros(len(cohort)), sizes, known, **guards)[0]
@@ -52,19 +52,23 @@ def robust_fedeba_plus(
     return trace
 
 
-def guarded(vectors, exponents, prior, past, *, norm_clip, weight_cap, trust, level):
+def guarded(vectors, exponents, prior, past, *, norm_clip, weight_cap, trust, level, updates=False):
     """(sum_i p_i v_i with v_i clipped, p): steps 2 to 6."""
     n = len(vectors)
     if level == "full":
         cosines = directions(vectors)
-        vectors = [shorten(v, norm_clip * np.median([length(u) for u in vectors])) for v in vectors]
+        r = np.median([length(v) for v in vectors])
+        against = 1 / weight_cap if trust == "history" else np.inf
+        limits = [min(norm_clip, against) * r if c < 0 else norm_clip * r for c in cosines]
+        vectors = [shorten(v, limit) for v, limit in zip(vectors, limits, strict=True)]
     if trust == "off":
         q = np.ones(n)
     elif trust == "relu":
         q = np.array([max(c, 0.0) for c in cosines])
+    elif trust == "sign":
+        q = np.array([float(c > 0) for c in cosines])
     else:
-        before = past if trust == "history" else {}
-        q = np.array([float(c > 0 and before.get(i, c) > 0) for i, c in enumerate(cosines)])
+        q = np.array([float(past.get(i, c) > 0 and (c > 0 or not updates)) for i, c in enumerate(cosines)])
     if not q.any():
         q = np.ones(n)
     q = q * prior

@@ -18,6 +18,7 @@ MOVES = np.array([[1, 0], [0.8, 0.2], [1.2, -0.2], [0.3, 0.9], [-8, 0]], float)
 COSINES = (0.97469612, 0.9998091, 0.92468556, 0.52028899, -0.97469612)
 WEIGHTS = (0.1953445, 0.24474168, 0.27646733, 0.28344648, 0)
 ONES = np.ones(5, bool)
+GUARDS = {"norm_clip": 2.0, "weight_cap": 2.0, "trust": "history", "level": "full"}
 OFF = {"loss_clip": np.inf, "norm_clip": np.inf, "weight_cap": 100.0, "trust": "off"}
 
 
@@ -119,15 +120,23 @@ def test_without_guards_it_is_fedeba_plus(x64):
 
 
 @pytest.mark.parametrize(("past", "now"), [(1.0, -8.0), (-8.0, 1.0), (1.0, 1.0)])
-def test_trust_by_history_asks_for_the_past_and_for_this_round(x64, past, now):
+def test_an_update_counts_if_it_agrees_and_those_before_did(x64, past, now):
     """The last client goes along with the others, or against them: both in the first round and in the second."""
-    rounds = np.stack([MOVES, MOVES])
+    rounds, losses = np.stack([MOVES, MOVES]), np.array([0.4, 0.5, 0.6, 0.7, 0.8])
     rounds[:, -1, 0] = past, now
-    losses = np.tile([0.4, 0.5, 0.6, 0.7, 0.8], (2, 1))
-    moved, _ = play("robust_fedeba_plus", losses, moves=rounds, tau=0.5, alpha=0.0)
-    without = play("robust_fedeba_plus", losses[:, :-1], moves=rounds[:, :-1], tau=0.5, alpha=0.0, weight_cap=1.6)[0]
-    heard = past > 0 and now > 0
-    assert np.allclose(moved[1], without[1]) != heard
+    moved, _ = play("robust_fedeba_plus", np.tile(losses, (2, 1)), moves=rounds, tau=0.5, alpha=0.0)
+    known = {4: 0.9 * np.sign(past) + 0.1 * np.sign(now)}  # or near it
+    expected, p = twin.guarded(as_models(rounds[1]), losses / 0.5, np.ones(5), known, updates=True, **GUARDS)
+    np.testing.assert_allclose(moved[1], expected[0][0], atol=1e-12)
+    assert (p[4] > 0) == (past > 0 and now > 0)
+
+
+def test_a_gradient_that_opposes_the_others_counts_no_more_than_in_a_mean(x64):
+    own = trust.directions(jnp.asarray(MOVES @ MOVES.T), 2.0, 0.5)
+    np.testing.assert_allclose(own.factors, [1, 1, 1, 1, 0.5 / 8], atol=1e-12)
+    total, p = twin.guarded(as_models(MOVES), np.array([0, 0, 0, 0, 9.0]), np.ones(5), {4: 1.0}, **GUARDS)
+    np.testing.assert_allclose(p, [0.15, 0.15, 0.15, 0.15, 0.4], atol=1e-9)
+    np.testing.assert_allclose(total[0][0], own.factors * p @ MOVES, atol=1e-9)
 
 
 def test_where_losses_are_equal_it_is_the_mean_of_what_agrees(x64):
