@@ -57,6 +57,7 @@ OLDER = (
 )
 ON_VALIDATION = "the choice used validation data, not the test data that the tables show"
 AT_MOST = "≤: not all attacks were run yet, so that the worst case may be lower"
+DIVERGED = "diverged"  # one seed or more, so that there is no mean over seeds
 NAMED = 3  # attacks that a note on what is missing names
 
 
@@ -101,11 +102,11 @@ def _tables(settings: Sequence[Setting], share: float, title: str) -> tuple[Plai
 def _line(setting: Setting, share: float, attacks: set[str]) -> tuple[str, ...]:
     attack, outcome = setting.worst(share)
     recovered = recovery(outcome, setting.without)
-    at_most = "≤ " * (setting.at(share).keys() != attacks and math.isfinite(outcome.accuracy))
+    at_most = "≤ " * (setting.at(share).keys() != attacks)
     return (
         f"`{setting.label}`",
         _number(setting.without.accuracy if setting.without else math.nan),
-        at_most + _number(outcome.accuracy),
+        DIVERGED if math.isnan(outcome.accuracy) else at_most + _number(outcome.accuracy),
         f"`{attack}`",
         _number(outcome.figure("variance"), 0),
         _number(outcome.figure("worst5")),
@@ -119,8 +120,10 @@ def _same_line(setting: Setting, share: float) -> tuple[str, ...]:
     attack, outcome = setting.worst(share)
     pairs = same_clients(outcome, setting.without)
     digits = {"variance": 0}
-    told = [" → ".join(_number(value, digits.get(metric, 1)) for value in pairs[metric]) for metric in OF_CLIENTS]
-    return f"`{setting.label}`", f"`{attack}`", *told
+    told = {metric: " → ".join(_number(one, digits.get(metric, 1)) for one in pairs[metric]) for metric in OF_CLIENTS}
+    if math.isnan(outcome.accuracy):
+        told["mean"] = f"{_number(pairs['mean'][0])} → {DIVERGED}"
+    return f"`{setting.label}`", f"`{attack}`", *told.values()
 
 
 def _what_collapses(settings: Sequence[Setting], title: str) -> Plain:

@@ -120,7 +120,8 @@ def test_the_worst_case_is_the_worst_attack_of_the_best_parameters(made):
     assert attacked.recovery(b.worst(0.2)[1], b.without) is None
     assert attacked.recovery(a.outcomes["mimic", 0.2], a.without) == 4  # 75 % or more
     table = reporting.report(made, "title")
-    assert "| `a` | 80.0 | n/a | `inf(loss=zero)` |" in table
+    assert "| `a` | 80.0 | diverged | `inf(loss=zero)` |" in table
+    assert "| `a` | `inf(loss=zero)` | 80.0 → diverged | 0 → n/a |" in table
     assert "| `b tau=1` | 61.0 | 40.0 | `mimic` | 4 | 30.0 | 30.0 | 0.50 | never |" in table
 
 
