@@ -4,8 +4,8 @@ VENV   ?= .venv
 RUN     = $(VENV)/bin/python
 OUT    ?= runs/demo
 
-.PHONY: help demo test test-slow lint docs data results reproduce-small compare theory robustness options bench bench-envs bench-check
-.PHONY: bench-record clean
+.PHONY: help demo test test-slow test-peers lint docs data results reproduce-small compare theory robustness options
+.PHONY: bench bench-envs bench-check bench-record clean
 help:            ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -23,6 +23,9 @@ test: $(VENV)/.stamp-test  ## the suite (CPU, 7 to 10 minutes on 2 cores)
 
 test-slow: $(VENV)/.stamp-test  ## the checks that take minutes
 	$(RUN) -m pytest -m slow
+
+test-peers: $(VENV)/.stamp-test $(VENV)/.stamp-bench  ## rules beside ByzFL's and models beside PyTorch's, with the packages
+	$(RUN) -m pytest tests/fedeba_jax/test_aggregation.py tests/fedeba_jax/models/test_against_torch.py
 
 lint: $(VENV)/.stamp-test  ## ruff (checks and format) and mypy
 	$(RUN) -m ruff check .

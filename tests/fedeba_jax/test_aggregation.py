@@ -142,7 +142,7 @@ def test_vectors_of_byzfl(x64, name):
             close(found, np.atleast_2d(vector.expected), key)
 
 
-@pytest.mark.skipif(not byzfl_vectors.installed(), reason="byzfl is not installed (extra: bench)")
+@pytest.mark.skipif(not byzfl_vectors.installed(), reason="byzfl is not installed: make test-peers")
 def test_the_vectors_are_those_of_the_installed_byzfl():
     """Of the attacks too."""
     stored, made = byzfl_vectors.read(), byzfl_vectors.make()

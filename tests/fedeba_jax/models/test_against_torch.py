@@ -11,7 +11,7 @@ from fedeba_jax.examples import cross_entropies
 from fedeba_jax.models import cnn, cnn_deep, cnn_shallow, logistic, lstm_words, mlp, mobilenet_v2, resnet18
 from fedeba_jax.models.mobile import PAPER, Blocks
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra: bench)")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-peers")
 
 from benchmarks.peers import torch_models  # noqa: E402, it needs torch
 
