@@ -47,21 +47,26 @@ def guard_losses(losses: jax.Array, c: Scalar, counts: jax.Array, outliers: Outl
     return jnp.nan_to_num(jnp.where(counts, guarded, middle))
 
 
-def directions(products: jax.Array, norm_clip: Scalar, opposed: Scalar = jnp.inf) -> Directions:
-    """Vectors clipped to rho r, r the median of their lengths, and cosines to the geometric median of those cut to r.
+def directions(
+    products: jax.Array, norm_clip: Scalar, opposed: Scalar = jnp.inf, among: jax.Array | None = None
+) -> Directions:
+    """Vectors clipped to rho r, r the median of lengths, and cosines to the geometric median of vectors cut to r.
 
     Args:
       products: <v_i, v_j>, [n, n].
       norm_clip: rho; infinity clips nothing.
       opposed: rho of those that point against the geometric median, if it is less.
+      among: whose vectors make both medians, [n] of bool; None, or nobody who is finite: all that are.
     """
     lengths = stack.lengths(products)
     finite = jnp.isfinite(lengths)
-    r = jnp.nan_to_num(jnp.nanmedian(jnp.where(finite, lengths, jnp.nan)))
+    asked = finite if among is None else finite & among
+    asked = jnp.where(asked.any(), asked, finite)
+    r = jnp.nan_to_num(jnp.nanmedian(jnp.where(asked, lengths, jnp.nan)))
     cut = stack.clip_factors(lengths, r)
     gram = jnp.where(finite[:, None] & finite[None], cut[:, None] * cut[None] * products, 0.0)
-    start = finite / jnp.maximum(finite.sum(), 1)
-    b = weiszfeld(gram, start.astype(gram.dtype), finite, nu=SMOOTHING, iterations=STEPS)
+    start = asked / jnp.maximum(asked.sum(), 1)
+    b = weiszfeld(gram, start.astype(gram.dtype), asked, nu=SMOOTHING, iterations=STEPS)
     product = gram @ b
     size = jnp.sqrt(jnp.maximum(jnp.diagonal(gram) * (b @ product), 0.0))
     cosines = jnp.where(size > 0, product / jnp.where(size > 0, size, 1), 0.0)
@@ -99,6 +104,15 @@ def remember(cosines: jax.Array, counts: jax.Array, known: jax.Array, mean: jax.
     """
     new = jnp.where(known, KEPT * mean + (1 - KEPT) * cosines, cosines)
     return known | counts, jnp.where(counts, new, mean)
+
+
+def unsuspected(past: tuple[()] | tuple[jax.Array, jax.Array]) -> jax.Array | None:
+    """Who has not opposed the others so far, in the mean, [n] of bool; who is new has not. None: everybody.
+
+    Args:
+      past: whose mean cosine T there is, and T, each [n]; () if none is kept.
+    """
+    return ~past[0] | (past[1] > 0) if past else None
 
 
 def agreeing(norm_clip: Scalar, everybody: bool = False) -> Rule:

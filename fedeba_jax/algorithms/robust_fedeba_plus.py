@@ -24,7 +24,7 @@ from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.privacy import Cap, Clip
 from fedeba_jax.server import Server, ServerState, forgetful
-from fedeba_jax.trust import Outliers, agreeing, cap, directions, guard_losses, remember
+from fedeba_jax.trust import Outliers, agreeing, cap, directions, guard_losses, remember, unsuspected
 from fedeba_jax.trust import prior as trust_prior
 from fedeba_jax.types import Algorithm, Info, Params, Sizes
 from fedeba_jax.weights import by_examples, capped, entropy_based, fairness_angle, is_open
@@ -69,10 +69,11 @@ def robust_fedeba_plus(
 
     F^ are the losses, or their median in place of those that are more than c robust deviations from it. r is the median
     length of the vectors. q_i is whether a client's updates, in the mean over its rounds, agree with the geometric
-    median of all (`trust`; of a client that is new, its vectors of this sum). Whatever its past, an update that points
-    against this median does not count, and a gradient that does is no longer than r / kappa, so that it counts no more
-    than in a plain mean. Losses or vectors that are not finite are left out, and their clients counted (`excluded`); if
-    half of the cohort is left out of a sum, the run stops.
+    median (`trust`; of a client that is new, its vectors of this sum). Both medians are of those whose updates did so
+    before, and of new clients. Whatever its past, an update that points against the geometric median does not count,
+    and a gradient that does is no longer than r / kappa, so that it counts no more than in a plain mean. Losses or
+    vectors that are not finite are left out, and their clients counted (`excluded`); if half of the cohort is left out
+    of a sum, the run stops.
 
     Args:
       local: local training.
@@ -110,7 +111,7 @@ def robust_fedeba_plus(
         sizes = by_examples(cohort.num_examples) if losses is None else size_prior(cohort, prior)
 
         def combined(total: Total, vectors: Params, _: Any, sizes: Any, losses: Any, past: Any) -> tuple[Params, Any]:
-            own = directions(total(tree.gram(vectors)), norm_clip, opposed)
+            own = directions(total(tree.gram(vectors)), norm_clip, opposed, unsuspected(past))
             counts = own.finite if losses is None else own.finite & jnp.isfinite(losses)
             p = weights(sizes, losses, trust_of(own.cosines, past), counts)
             return stack.mixture(vectors, stack.if_most(counts, p * own.factors)), ~counts
@@ -144,11 +145,10 @@ def robust_fedeba_plus(
         target = cohort.derived(lambda g: server.publish(g, cohort, local), gradient)
         reply = cohort.ask(aligned.train, x, target=target, weight=jnp.where(unfair, alpha, 0.0))
         first_step = cohort.ask_combined(local.first_step, guard, x, when=~unfair, alongside=True)
-        own = directions(cohort.gram(reply.delta), norm_clip)
+        own = directions(cohort.gram(reply.delta), norm_clip, among=unsuspected(past))
         counts = own.finite & jnp.isfinite(reply.loss)
         cohort.leave_out(~counts, numbers=True)
-        if trust == "history":
-            past = remember(own.cosines, counts, *past)
+        past = remember(own.cosines, counts, *past) if past else past
         trusted = trust_of(own.cosines, past)
         if trust == "history":  # honest updates hardly ever point against the others, gradients do
             trusted = trusted * (own.cosines > 0)

@@ -35,11 +35,9 @@ def robust_fedeba_plus(
         deltas = [subtract(path[-1], x) for path in paths]
         losses_after = problem.full_losses([path[-1] for path in paths], cohort)
         if trust == "history":
-            for i, cosine in enumerate(directions(deltas)):
-                past[cohort[i]] = 0.9 * past[cohort[i]] + 0.1 * cosine if cohort[i] in past else cosine
-        after = {i: past[c] for i, c in enumerate(cohort) if c in past}
+            past |= {cohort[i]: mean for i, mean in remembered(directions(deltas, known), known).items()}
         believed_after = guard_losses(losses_after, loss_clip, outliers)
-        delta, p = guarded(deltas, believed_after / tau, q, after, updates=True, **guards)
+        delta, p = guarded(deltas, believed_after / tau, q, known, updates=True, **guards)
         if not gate:
             first_steps = [subtract(path[1], x) for path in paths]
             ideal = guarded(first_steps, np.zeros(len(cohort)), sizes, known, **guards)[0]
@@ -56,8 +54,8 @@ def guarded(vectors, exponents, prior, past, *, norm_clip, weight_cap, trust, le
     """(sum_i p_i v_i with v_i clipped, p): steps 2 to 6."""
     n = len(vectors)
     if level == "full":
-        cosines = directions(vectors)
-        r = np.median([length(v) for v in vectors])
+        cosines = directions(vectors, past)
+        r = middle_length(vectors, past)
         against = 1 / weight_cap if trust == "history" else np.inf
         limits = [min(norm_clip, against) * r if c < 0 else norm_clip * r for c in cosines]
         vectors = [shorten(v, limit) for v, limit in zip(vectors, limits, strict=True)]
@@ -67,8 +65,10 @@ def guarded(vectors, exponents, prior, past, *, norm_clip, weight_cap, trust, le
         q = np.array([max(c, 0.0) for c in cosines])
     elif trust == "sign":
         q = np.array([float(c > 0) for c in cosines])
+    elif updates:
+        q = np.array([float(mean > 0 and cosines[i] > 0) for i, mean in remembered(cosines, past).items()])
     else:
-        q = np.array([float(past.get(i, c) > 0 and (c > 0 or not updates)) for i, c in enumerate(cosines)])
+        q = np.array([float(past.get(i, c) > 0) for i, c in enumerate(cosines)])
     if not q.any():
         q = np.ones(n)
     q = q * prior
@@ -92,15 +92,29 @@ def guard_losses(losses, c, outliers):
     return np.array(believed)
 
 
-def directions(vectors):
-    """The cosine of each vector to the geometric median of all, cut to their median length."""
-    r = np.median([length(v) for v in vectors])
-    cut = [shorten(v, r) for v in vectors]
+def remembered(cosines, past):
+    """By client, the mean of its cosines with that of this round; of a client that is new, that one."""
+    return {i: 0.9 * past[i] + 0.1 * c if i in past else c for i, c in enumerate(cosines)}
+
+
+def unsuspected(vectors, past):
+    """The vectors of clients that are new, or have agreed so far; all vectors if there are none."""
+    return [v for i, v in enumerate(vectors) if past.get(i, 1) > 0] or vectors
+
+
+def middle_length(vectors, past):
+    return np.median([length(v) for v in unsuspected(vectors, past)])
+
+
+def directions(vectors, past):
+    """The cosine of each vector to the geometric median of those that are not suspected, cut to their median length."""
+    r = middle_length(vectors, past)
+    cut = [shorten(v, r) for v in unsuspected(vectors, past)]
     center = combine(np.full(len(cut), 1 / len(cut)), cut)
     for _ in range(8):
         b = np.array([1 / max(length(subtract(v, center)), 1e-6) for v in cut])
         center = combine(b / b.sum(), cut)
-    return [cosine(v, center) for v in cut]
+    return [cosine(v, center) for v in vectors]
 
 
 def capped_softmax(exponents, prior, most):

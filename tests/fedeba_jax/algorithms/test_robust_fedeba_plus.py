@@ -74,7 +74,7 @@ def test_the_geometric_median_from_products_alone(x64, steps, expected):
 def test_a_whole_step(x64):
     own = trust.directions(jnp.asarray(MOVES @ MOVES.T), 2.0)
     np.testing.assert_allclose(own.cosines, COSINES, atol=1e-8)
-    np.testing.assert_allclose(twin.directions(as_models(MOVES)), COSINES, atol=1e-8)
+    np.testing.assert_allclose(twin.directions(as_models(MOVES), {}), COSINES, atol=1e-8)
     _, weights = twin.guarded(
         as_models(MOVES), twin.guard_losses(LOSSES, 2.0, "clip") / 0.5, np.ones(5), {},
         norm_clip=2.0, weight_cap=2.0, trust="relu", level="full",
@@ -125,10 +125,28 @@ def test_an_update_counts_if_it_agrees_and_those_before_did(x64, past, now):
     rounds, losses = np.stack([MOVES, MOVES]), np.array([0.4, 0.5, 0.6, 0.7, 0.8])
     rounds[:, -1, 0] = past, now
     moved, _ = play("robust_fedeba_plus", np.tile(losses, (2, 1)), moves=rounds, tau=0.5, alpha=0.0)
-    known = {4: 0.9 * np.sign(past) + 0.1 * np.sign(now)}  # or near it
+    known = {4: np.sign(past)}  # or near it
     expected, p = twin.guarded(as_models(rounds[1]), losses / 0.5, np.ones(5), known, updates=True, **GUARDS)
     np.testing.assert_allclose(moved[1], expected[0][0], atol=1e-12)
     assert (p[4] > 0) == (past > 0 and now > 0)
+
+
+def test_those_who_opposed_the_others_before_do_not_make_the_median(x64):
+    """Three of the five in the last cohort: as long, and as many, as they are, they would be the median themselves."""
+    moves = np.vstack([MOVES[:4], MOVES[:1], np.tile(MOVES[4], (3, 1))])
+    cohorts = [[0, 1, 2, 3, 5], [0, 1, 2, 4, 6], [1, 2, 3, 4, 7], [0, 1, 5, 6, 7]]
+    moved, _ = play("robust_fedeba_plus", np.ones((4, 8)), cohorts=cohorts, moves=moves, tau=0.5, alpha=0.0)
+    np.testing.assert_allclose(moved[3], moves[:2].mean(0), atol=1e-12)
+    last = as_models(moves[cohorts[3]])
+    total, p = twin.guarded(last, np.ones(5), np.ones(5), {2: -1.0, 3: -1.0, 4: -1.0}, updates=True, **GUARDS)
+    np.testing.assert_allclose(total[0][0], moved[3], atol=1e-12)
+    np.testing.assert_allclose(p, [0.5, 0.5, 0, 0, 0])
+
+
+def test_where_all_opposed_the_others_before_all_make_the_median():
+    nobody, everybody = jnp.zeros(5, bool), jnp.ones(5, bool)
+    found = [trust.directions(jnp.asarray(MOVES @ MOVES.T), 2.0, among=those) for those in (nobody, everybody)]
+    jax.tree.map(np.testing.assert_array_equal, *found)
 
 
 def test_a_gradient_that_opposes_the_others_counts_no_more_than_in_a_mean(x64):
