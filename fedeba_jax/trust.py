@@ -20,6 +20,9 @@ CONSISTENT = 1.4826  # times the median absolute deviation is the standard devia
 
 
 Outliers = Literal["middle", "clip"]
+Trust = Literal["relu", "sign", "history", "off"]
+Past = tuple[()] | tuple[jax.Array, jax.Array]
+"""Whose mean cosine T there is, and T, each [n]; () if none is kept."""
 
 
 class Directions(NamedTuple):
@@ -75,6 +78,33 @@ def directions(
     return Directions(stack.clip_factors(lengths, limits), cosines, finite)
 
 
+def unsuspected(past: Past) -> jax.Array | None:
+    """Who has not opposed the others so far, in the mean, [n] of bool; who is new has not. None: everybody."""
+    return ~past[0] | (past[1] > 0) if past else None
+
+
+def earned(trust: Trust, cosines: jax.Array, past: Past, now: bool = False) -> jax.Array:
+    """How far each client is trusted, [n], not negative.
+
+    Args:
+      trust: "relu", by its cosine; "sign", by the sign of it; "history", by that of T, or of the cosine if there is no
+        T yet; "off", all alike.
+      cosines: to the geometric median, [n].
+      past: of "history"; () otherwise.
+      now: whether "history" asks for a positive cosine, too.
+    """
+    if trust == "off":
+        return jnp.ones_like(cosines)
+    if trust == "relu":
+        return jnp.maximum(cosines, 0.0)
+    agrees = cosines > 0
+    if past:
+        known, mean = past
+        before = jnp.where(known, mean, cosines) > 0
+        agrees = before & agrees if now else before
+    return agrees.astype(cosines.dtype)
+
+
 def prior(trust: jax.Array, counts: jax.Array) -> jax.Array:
     """q_i ~ trust_i of those who count, sum 1; where nobody is trusted, all who count are, or everybody.
 
@@ -104,15 +134,6 @@ def remember(cosines: jax.Array, counts: jax.Array, known: jax.Array, mean: jax.
     """
     new = jnp.where(known, KEPT * mean + (1 - KEPT) * cosines, cosines)
     return known | counts, jnp.where(counts, new, mean)
-
-
-def unsuspected(past: tuple[()] | tuple[jax.Array, jax.Array]) -> jax.Array | None:
-    """Who has not opposed the others so far, in the mean, [n] of bool; who is new has not. None: everybody.
-
-    Args:
-      past: whose mean cosine T there is, and T, each [n]; () if none is kept.
-    """
-    return ~past[0] | (past[1] > 0) if past else None
 
 
 def agreeing(norm_clip: Scalar, everybody: bool = False) -> Rule:

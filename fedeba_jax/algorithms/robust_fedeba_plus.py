@@ -24,12 +24,11 @@ from fedeba_jax.local import LocalTraining
 from fedeba_jax.method import method
 from fedeba_jax.privacy import Cap, Clip
 from fedeba_jax.server import Server, ServerState, forgetful
-from fedeba_jax.trust import Outliers, agreeing, cap, directions, guard_losses, remember, unsuspected
+from fedeba_jax.trust import Outliers, Trust, agreeing, cap, directions, earned, guard_losses, remember, unsuspected
 from fedeba_jax.trust import prior as trust_prior
 from fedeba_jax.types import Algorithm, Info, Params, Sizes
 from fedeba_jax.weights import by_examples, capped, entropy_based, fairness_angle, is_open
 
-Trust = Literal["relu", "sign", "history", "off"]
 Level = Literal["full", "loss_only"]
 
 
@@ -113,18 +112,10 @@ def robust_fedeba_plus(
         def combined(total: Total, vectors: Params, _: Any, sizes: Any, losses: Any, past: Any) -> tuple[Params, Any]:
             own = directions(total(tree.gram(vectors)), norm_clip, opposed, unsuspected(past))
             counts = own.finite if losses is None else own.finite & jnp.isfinite(losses)
-            p = weights(sizes, losses, trust_of(own.cosines, past), counts)
+            p = weights(sizes, losses, earned(trust, own.cosines, past), counts)
             return stack.mixture(vectors, stack.if_most(counts, p * own.factors)), ~counts
 
         return cohort.by_columns(combined, vectors, (), sizes, losses, past)
-
-    def trust_of(cosines: jax.Array, past: Any) -> jax.Array:
-        if trust == "off":
-            return jnp.ones_like(cosines)
-        if trust == "history":
-            known, mean = past
-            cosines = jnp.where(known, mean, cosines)
-        return jnp.maximum(cosines, 0.0) if trust == "relu" else (cosines > 0).astype(cosines.dtype)
 
     def start(params: Params, sizes: Sizes) -> Memory:
         nobody = jnp.zeros((sizes.num_clients,))
@@ -149,9 +140,7 @@ def robust_fedeba_plus(
         counts = own.finite & jnp.isfinite(reply.loss)
         cohort.leave_out(~counts, numbers=True)
         past = remember(own.cosines, counts, *past) if past else past
-        trusted = trust_of(own.cosines, past)
-        if trust == "history":  # honest updates hardly ever point against the others, gradients do
-            trusted = trusted * (own.cosines > 0)
+        trusted = earned(trust, own.cosines, past, now=True)  # honest updates hardly ever oppose, gradients do
         p = weights(size_prior(cohort, prior), reply.loss, trusted, counts)
         state, delta = server.receive(state, stack.scale_rows(reply.delta, own.factors), p, cohort, aligned)
         share = stack.if_most(counts, jnp.where(unfair, 0.0, alpha))
