@@ -122,13 +122,13 @@ class Cohort:
     def ask_combined(
         self,
         compute: Callable[..., Any],
-        combine: Callable[[Any], tuple[Any, jax.Array]],
+        combine: Callable[[Any], tuple[Any, jax.Array, Any]],
         *broadcast: Any,
         when: Gate = True,
         alongside: bool = False,
         **context: Any,
-    ) -> Any:
-        """One vector, of combine(replies [n, ...]) -> (vector, whose replies have no part in it [n]).
+    ) -> tuple[Any, Any]:
+        """One vector, and findings: of combine(replies [n, ...]) -> (vector, who has no part in it [n], findings).
 
         `when` and `alongside` are as in `ask` and `ask_sum`; who is left out is noted (`leave_out`).
         """
@@ -137,10 +137,10 @@ class Cohort:
             return combine(self._replies(compute, sent))
 
         sent = (broadcast, context)
-        vector, left_out = _if(when, exchange, sent)
+        vector, left_out, findings = _if(when, exchange, sent)
         self._traffic.count(sent, vector, when, replies=1, alongside=alongside)
         self.leave_out(left_out)
-        return vector
+        return vector, findings
 
     def ask_then_sum(
         self,
@@ -149,7 +149,7 @@ class Cohort:
         judge: Callable[[jax.Array], Judged],
         *broadcast: Any,
         likely: Gate,
-        combine: Callable[[Any, jax.Array], tuple[Any, jax.Array]] | None = None,
+        combine: Callable[[Any, jax.Array], tuple[Any, jax.Array, Any]] | None = None,
     ) -> tuple[jax.Array, Judged, Any]:
         """`ask` for numbers, then, where these call for it, `ask_sum` for vectors weighted by them.
 
@@ -162,12 +162,13 @@ class Cohort:
           judge: all numbers [n] -> weights [n], and whether the vectors are asked for.
           *broadcast: what is sent down.
           likely: a guess of the latter; False if `number` is cheaper than a pass or not that of `both`.
-          combine: (vectors [n, ...], all numbers) -> one vector, and whose vectors have no part in it [n]. They are
-            noted as left out (`leave_out`), and so is who told a number that is not finite, which `judge` must leave
-            out too. None: the sum of the vectors, weighted as was judged.
+          combine: (vectors [n, ...], all numbers) -> one vector, whose vectors have no part in it [n], and findings.
+            Those are noted as left out (`leave_out`), and so is who told a number that is not finite, which `judge`
+            must leave out too. None: the sum of the vectors, weighted as was judged.
 
         Returns:
-          The numbers, what was judged of them, and the weighted sum (zeros if it was not asked for).
+          The numbers, what was judged of them, and the weighted sum, or with `combine` the one vector and the findings
+          (zeros if it was not asked for).
         """
 
         def vector(*args: Any) -> Any:
@@ -196,12 +197,14 @@ class Cohort:
         one_pass = likely if isinstance(likely, bool) else _if_batched_true(likely)
         numbers, judged, total = _either(one_pass, together, apart, sent)
         self._note(numbers, sent, stacked=True)
-        if combine is not None:
-            total, left_out = total
-            self.leave_out(left_out | ~jnp.isfinite(numbers), numbers=True)
         self._traffic.count(sent, numbers, True, replies=self.size)
-        self._traffic.count(sent, total, judged.when, replies=1)
-        return numbers, judged, total
+        if combine is None:
+            self._traffic.count(sent, total, judged.when, replies=1)
+            return numbers, judged, total
+        one, left_out, findings = total
+        self.leave_out(left_out | ~jnp.isfinite(numbers), numbers=True)
+        self._traffic.count(sent, one, judged.when, replies=1)
+        return numbers, judged, (one, findings)
 
     def gram(self, stacked: Any) -> jax.Array:
         """<r_i, r_j> of stacked replies [n, ...]."""

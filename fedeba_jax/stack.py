@@ -49,6 +49,11 @@ def if_most(counts: jax.Array, vector: Params) -> Params:
     return jax.tree.map(lambda leaf: jnp.where(most, leaf, jnp.nan), vector)
 
 
+def if_any(counts: jax.Array, vector: Params) -> Params:
+    """The vector, or the weights that make it; NaN if nobody counts, [n] of bool."""
+    return jax.tree.map(lambda leaf: jnp.where(counts.any(), leaf, jnp.nan), vector)
+
+
 def clip_factors(lengths: jax.Array, limit: jax.Array) -> jax.Array:
     """min(1, limit / length) of each; 0 of those that are not finite."""
     factors = jnp.where(lengths > limit, limit / jnp.where(lengths > 0, lengths, 1), 1.0)

@@ -15,7 +15,8 @@ from fedeba_jax.aggregation import NOTHING, Rule, weiszfeld
 from fedeba_jax.types import Scalar
 
 STEPS, SMOOTHING = 8, 1e-6  # of the geometric median
-KEPT = 0.9  # of the mean of a client's cosines, in a round
+KEPT = 0.9  # of a mean over rounds, in each
+LONGER = 2.0  # times its mean over rounds is the most that the median length is believed to be
 CONSISTENT = 1.4826  # times the median absolute deviation is the standard deviation of normal numbers
 
 
@@ -31,6 +32,7 @@ class Directions(NamedTuple):
     factors: jax.Array  # [n] by which each is made no longer than the limit; 0 for those that are not finite
     cosines: jax.Array  # [n] in [-1, 1]; 0 of a vector that is 0
     finite: jax.Array  # [n] of bool
+    usual: jax.Array  # the mean of r over rounds, r the median length; 0 if there is no r
 
 
 def guard_losses(losses: jax.Array, c: Scalar, counts: jax.Array, outliers: Outliers) -> jax.Array:
@@ -51,7 +53,12 @@ def guard_losses(losses: jax.Array, c: Scalar, counts: jax.Array, outliers: Outl
 
 
 def directions(
-    products: jax.Array, norm_clip: Scalar, opposed: Scalar = jnp.inf, among: jax.Array | None = None
+    products: jax.Array,
+    norm_clip: Scalar,
+    *,
+    opposed: Scalar = jnp.inf,
+    among: jax.Array | None = None,
+    usual: Scalar = 0.0,
 ) -> Directions:
     """Vectors clipped to rho r, r the median of lengths, and cosines to the geometric median of vectors cut to r.
 
@@ -60,12 +67,14 @@ def directions(
       norm_clip: rho; infinity clips nothing.
       opposed: rho of those that point against the geometric median, if it is less.
       among: whose vectors make both medians, [n] of bool; None, or nobody who is finite: all that are.
+      usual: r is no more than twice that, the mean of r over rounds; 0 where there is none.
     """
     lengths = stack.lengths(products)
     finite = jnp.isfinite(lengths)
     asked = finite if among is None else finite & among
     asked = jnp.where(asked.any(), asked, finite)
     r = jnp.nan_to_num(jnp.nanmedian(jnp.where(asked, lengths, jnp.nan)))
+    r = jnp.where(usual > 0, jnp.minimum(r, LONGER * usual), r)
     cut = stack.clip_factors(lengths, r)
     gram = jnp.where(finite[:, None] & finite[None], cut[:, None] * cut[None] * products, 0.0)
     start = asked / jnp.maximum(asked.sum(), 1)
@@ -75,7 +84,8 @@ def directions(
     cosines = jnp.where(size > 0, product / jnp.where(size > 0, size, 1), 0.0)
     rho = jnp.where(cosines < 0, jnp.minimum(opposed, norm_clip), norm_clip)
     limits = jnp.where(jnp.isinf(rho), jnp.inf, rho * r)
-    return Directions(stack.clip_factors(lengths, limits), cosines, finite)
+    mean = jnp.where((usual > 0) & (r > 0), KEPT * usual + (1 - KEPT) * r, r)
+    return Directions(stack.clip_factors(lengths, limits), cosines, finite, mean)
 
 
 def unsuspected(past: Past) -> jax.Array | None:

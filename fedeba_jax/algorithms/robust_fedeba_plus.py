@@ -27,7 +27,7 @@ from fedeba_jax.server import Server, ServerState, forgetful
 from fedeba_jax.trust import Outliers, Trust, agreeing, cap, directions, earned, guard_losses, remember, unsuspected
 from fedeba_jax.trust import prior as trust_prior
 from fedeba_jax.types import Algorithm, Info, Params, Sizes
-from fedeba_jax.weights import by_examples, capped, entropy_based, fairness_angle, is_open
+from fedeba_jax.weights import by_examples, entropy_based, fairness_angle, is_open
 
 Level = Literal["full", "loss_only"]
 
@@ -36,6 +36,7 @@ class Memory(NamedTuple):
     """What the method keeps across rounds."""
 
     opened: jax.Array  # whether the gate was open, as a guess of the next round's
+    usual: jax.Array  # [3], mean over rounds of the median length of gradients, first steps and updates
     history: Any = ()  # with trust "history": T [M], and whose T there is [M]
 
 
@@ -67,12 +68,12 @@ def robust_fedeba_plus(
     """p_i = min(P, nu q_i exp(F^_i / tau)) of updates no longer than rho r, in all three sums of FedEBA+.
 
     F^ are the losses, or their median in place of those that are more than c robust deviations from it. r is the median
-    length of the vectors. q_i is whether a client's updates, in the mean over its rounds, agree with the geometric
-    median (`trust`; of a client that is new, its vectors of this sum). Both medians are of those whose updates did so
-    before, and of new clients. Whatever its past, an update that points against the geometric median does not count,
-    and a gradient that does is no longer than r / kappa, so that it counts no more than in a plain mean. Losses or
-    vectors that are not finite are left out, and their clients counted (`excluded`); if half of the cohort is left out
-    of a sum, the run stops.
+    length of the vectors, but no more than twice its mean over rounds. q_i is whether a client's updates, in the mean
+    over its rounds, agree with the geometric median (`trust`; of a client that is new, its vectors of this sum). Both
+    medians are of those whose updates did so before, and of new clients. Whatever its past, an update that points
+    against the geometric median does not count, and a gradient that does is no longer than r / kappa, so that it counts
+    no more than in a plain mean. Losses or vectors that are not finite are left out, and their clients counted
+    (`excluded`); if nobody is left, the run stops.
 
     Args:
       local: local training.
@@ -97,32 +98,31 @@ def robust_fedeba_plus(
     opposed = 1 / weight_cap if trust == "history" else jnp.inf
     aligned = local.with_gradient(blend(fair_scale)).reporting("delta", "loss")
 
-    def weights(sizes: Any, losses: jax.Array | None, trusted: jax.Array, counts: jax.Array) -> jax.Array:
-        """p; by trust and a prior alone where there are no losses."""
+    def weights(sizes: Any, losses: jax.Array, trusted: jax.Array, counts: jax.Array) -> jax.Array:
         q = trust_prior(trusted if sizes is None else trusted * sizes, counts)
-        most = cap(q, weight_cap)
-        if losses is None:
-            return capped(q, jnp.log(q), most)
-        return entropy_based(guard_losses(losses, loss_clip, counts, outliers), tau, q, most)
+        return entropy_based(guard_losses(losses, loss_clip, counts, outliers), tau, q, cap(q, weight_cap))
 
-    def guarded_sum(cohort: Cohort, past: Any, vectors: Params, losses: Any = None) -> tuple[Params, jax.Array]:
-        """The sum, and who is left out of it."""
+    def guarded_sum(cohort: Cohort, past: Any, usual: Any, vectors: Params, losses: Any = None) -> tuple[Any, ...]:
+        """The sum, who is left out of it, and the mean of the median length; by trust and sizes without losses."""
         sizes = by_examples(cohort.num_examples) if losses is None else size_prior(cohort, prior)
+        losses = jnp.zeros(cohort.id.shape) if losses is None else losses
 
-        def combined(total: Total, vectors: Params, _: Any, sizes: Any, losses: Any, past: Any) -> tuple[Params, Any]:
-            own = directions(total(tree.gram(vectors)), norm_clip, opposed, unsuspected(past))
-            counts = own.finite if losses is None else own.finite & jnp.isfinite(losses)
-            p = weights(sizes, losses, earned(trust, own.cosines, past), counts)
-            return stack.mixture(vectors, stack.if_most(counts, p * own.factors)), ~counts
+        def combined(total: Total, vectors: Params, _: Any, sizes: Any, losses: Any, past: Any, usual: Any) -> Any:
+            guards = {"opposed": opposed, "among": unsuspected(past), "usual": usual}
+            own = directions(total(tree.gram(vectors)), norm_clip, **guards)
+            counts = own.finite & jnp.isfinite(losses)
+            p = stack.if_any(counts, weights(sizes, losses, earned(trust, own.cosines, past), counts))
+            return stack.mixture(vectors, p * own.factors), (~counts, own.usual)
 
-        return cohort.by_columns(combined, vectors, (), sizes, losses, past)
+        vector, found = cohort.by_columns(combined, vectors, (), sizes, losses, past, usual)
+        return vector, *found
 
     def start(params: Params, sizes: Sizes) -> Memory:
         nobody = jnp.zeros((sizes.num_clients,))
-        return Memory(jnp.ones((), bool), (nobody > 0, nobody) if trust == "history" else ())
+        return Memory(jnp.ones((), bool), jnp.zeros(3), (nobody > 0, nobody) if trust == "history" else ())
 
     def update(state: ServerState, memory: Memory, cohort: Cohort) -> tuple[ServerState, Memory, Info]:
-        x, past = state.params, tree.rows(memory.history, cohort.id)
+        x, past, usual = state.params, tree.rows(memory.history, cohort.id), memory.usual
 
         def judge(losses: jax.Array) -> Judged:
             guarded = guard_losses(losses, loss_clip, jnp.isfinite(losses), outliers)
@@ -130,23 +130,24 @@ def robust_fedeba_plus(
             return Judged(None, is_open(angle, theta), (guarded, angle))
 
         once = memory.opened if local.loss_on == "full" else False
-        guard = functools.partial(guarded_sum, cohort, past)
-        _, judged, gradient = cohort.ask_then_sum(local.loss, local.loss_and_grad, judge, x, likely=once, combine=guard)
-        unfair, (before, angle) = judged.when, judged.findings
+        first, second = (functools.partial(guarded_sum, cohort, past, usual[i]) for i in (0, 1))
+        asked = cohort.ask_then_sum(local.loss, local.loss_and_grad, judge, x, likely=once, combine=first)
+        _, (_, unfair, (before, angle)), (gradient, one) = asked
         target = cohort.derived(lambda g: server.publish(g, cohort, local), gradient)
         reply = cohort.ask(aligned.train, x, target=target, weight=jnp.where(unfair, alpha, 0.0))
-        first_step = cohort.ask_combined(local.first_step, guard, x, when=~unfair, alongside=True)
-        own = directions(cohort.gram(reply.delta), norm_clip, among=unsuspected(past))
+        first_step, two = cohort.ask_combined(local.first_step, second, x, when=~unfair, alongside=True)
+        own = directions(cohort.gram(reply.delta), norm_clip, among=unsuspected(past), usual=usual[2])
         counts = own.finite & jnp.isfinite(reply.loss)
         cohort.leave_out(~counts, numbers=True)
         past = remember(own.cosines, counts, *past) if past else past
         trusted = earned(trust, own.cosines, past, now=True)  # honest updates hardly ever oppose, gradients do
         p = weights(size_prior(cohort, prior), reply.loss, trusted, counts)
         state, delta = server.receive(state, stack.scale_rows(reply.delta, own.factors), p, cohort, aligned)
-        share = stack.if_most(counts, jnp.where(unfair, 0.0, alpha))
+        share = stack.if_any(counts, jnp.where(unfair, 0.0, alpha))
         delta = tree.mix(share, delta, server.publish(first_step, cohort, local))
         info = diagnose(p, before=before, after=guard_losses(reply.loss, loss_clip, counts, outliers))
         info |= {"angle": angle, "gate": unfair, "trusted": (counts & (trusted > 0)).sum()}
-        return server.descend(state, delta), Memory(unfair, tree.set_rows(memory.history, cohort.id, past)), info
+        usual = jnp.where((found := jnp.stack([one, two, own.usual])) > 0, found, usual)  # 0 of what was not asked for
+        return server.descend(state, delta), Memory(unfair, usual, tree.set_rows(memory.history, cohort.id, past)), info
 
     return remembering(forgetful(server, "which no guard looks at again"), start, update)

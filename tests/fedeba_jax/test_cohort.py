@@ -179,9 +179,10 @@ def test_who_is_left_out_of_what_is_combined_is_counted_and_not_sent(when):
     of = cohort()
 
     def combine(vectors):
-        return tree.rows(vectors, 0), jnp.array([True, False, True])
+        return tree.rows(vectors, 0), jnp.array([True, False, True]), jnp.array(7.0)
 
-    vector = of.ask_combined(scaled, combine, X, when=when)
+    vector, found = of.ask_combined(scaled, combine, X, when=when)
+    assert found == (7 if when else 0)
     assert jax.tree.structure(vector) == jax.tree.structure(X)
     assert of.findings["excluded"] == (2 if when else 0)
     assert counted(of)["floats_up"] == (6 if when else 0)

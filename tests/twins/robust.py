@@ -16,7 +16,7 @@ def robust_fedeba_plus(
     weight_cap=2.0, trust="history", level="full",
 ):  # fmt: skip
     """Algorithm 1 with guarded losses, a trust prior and a cap, in each of its three sums."""
-    trace, past = Trace(), {}
+    trace, past, usual = Trace(), {}, {}
     x = problem.params
     trust = trust if level == "full" else "off"
     guards = {"norm_clip": norm_clip, "weight_cap": weight_cap, "trust": trust, "level": level}
@@ -28,19 +28,25 @@ def robust_fedeba_plus(
         gate = angle_degrees(believed) > theta
         if gate:
             gradients = [problem.full_gradient(x, i) for i in cohort]
-            fair = guarded(gradients, believed / tau, q, known, **guards)[0]
+            fair = guarded(gradients, believed / tau, q, known, usual=usual.get("gradient"), **guards)[0]
+            usual["gradient"] = mean_length(gradients, known, usual.get("gradient"))
             paths = [aligned_sgd(problem, t, i, x, fair, alpha, fair_scale) for i in cohort]
         else:
             paths = [local_sgd(problem, t, i, x) for i in cohort]
         deltas = [subtract(path[-1], x) for path in paths]
         losses_after = problem.full_losses([path[-1] for path in paths], cohort)
         if trust == "history":
-            past |= {cohort[i]: mean for i, mean in remembered(directions(deltas, known), known).items()}
+            cosines = directions(deltas, known, usual.get("update"))
+            past |= {cohort[i]: mean for i, mean in remembered(cosines, known).items()}
         believed_after = guard_losses(losses_after, loss_clip, outliers)
-        delta, p = guarded(deltas, believed_after / tau, q, known, updates=True, **guards)
+        delta, p = guarded(
+            deltas, believed_after / tau, q, known, usual=usual.get("update"), updates=True, **guards
+        )  # fmt: skip
+        usual["update"] = mean_length(deltas, known, usual.get("update"))
         if not gate:
             first_steps = [subtract(path[1], x) for path in paths]
-            ideal = guarded(first_steps, np.zeros(len(cohort)), sizes, known, **guards)[0]
+            ideal = guarded(first_steps, np.zeros(len(cohort)), sizes, known, usual=usual.get("step"), **guards)[0]
+            usual["step"] = mean_length(first_steps, known, usual.get("step"))
             delta = add(scale(1 - alpha, delta), scale(alpha, ideal))
         x = add(x, scale(problem.server_rate, delta))
         trace.record(
@@ -50,12 +56,12 @@ def robust_fedeba_plus(
     return trace
 
 
-def guarded(vectors, exponents, prior, past, *, norm_clip, weight_cap, trust, level, updates=False):
+def guarded(vectors, exponents, prior, past, *, norm_clip, weight_cap, trust, level, usual=None, updates=False):
     """(sum_i p_i v_i with v_i clipped, p): steps 2 to 6."""
     n = len(vectors)
     if level == "full":
-        cosines = directions(vectors, past)
-        r = middle_length(vectors, past)
+        cosines = directions(vectors, past, usual)
+        r = middle_length(vectors, past, usual)
         against = 1 / weight_cap if trust == "history" else np.inf
         limits = [min(norm_clip, against) * r if c < 0 else norm_clip * r for c in cosines]
         vectors = [shorten(v, limit) for v, limit in zip(vectors, limits, strict=True)]
@@ -102,13 +108,20 @@ def unsuspected(vectors, past):
     return [v for i, v in enumerate(vectors) if past.get(i, 1) > 0] or vectors
 
 
-def middle_length(vectors, past):
-    return np.median([length(v) for v in unsuspected(vectors, past)])
+def middle_length(vectors, past, usual):
+    """The median length, but no more than twice its mean over the rounds before."""
+    r = np.median([length(v) for v in unsuspected(vectors, past)])
+    return r if usual is None else min(r, 2 * usual)
 
 
-def directions(vectors, past):
+def mean_length(vectors, past, usual):
+    r = middle_length(vectors, past, usual)
+    return r if usual is None else 0.9 * usual + 0.1 * r
+
+
+def directions(vectors, past, usual=None):
     """The cosine of each vector to the geometric median of those that are not suspected, cut to their median length."""
-    r = middle_length(vectors, past)
+    r = middle_length(vectors, past, usual)
     cut = [shorten(v, r) for v in unsuspected(vectors, past)]
     center = combine(np.full(len(cut), 1 / len(cut)), cut)
     for _ in range(8):

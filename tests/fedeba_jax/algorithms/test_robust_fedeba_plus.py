@@ -150,7 +150,7 @@ def test_where_all_opposed_the_others_before_all_make_the_median():
 
 
 def test_a_gradient_that_opposes_the_others_counts_no_more_than_in_a_mean(x64):
-    own = trust.directions(jnp.asarray(MOVES @ MOVES.T), 2.0, 0.5)
+    own = trust.directions(jnp.asarray(MOVES @ MOVES.T), 2.0, opposed=0.5)
     np.testing.assert_allclose(own.factors, [1, 1, 1, 1, 0.5 / 8], atol=1e-12)
     total, p = twin.guarded(as_models(MOVES), np.array([0, 0, 0, 0, 9.0]), np.ones(5), {4: 1.0}, **GUARDS)
     np.testing.assert_allclose(p, [0.15, 0.15, 0.15, 0.15, 0.4], atol=1e-9)
@@ -186,3 +186,27 @@ def test_where_nobody_is_trusted_everybody_who_counts_is(x64):
     np.testing.assert_allclose(trust.prior(jnp.zeros(4), jnp.zeros(4, bool)), np.full(4, 0.25))
     np.testing.assert_allclose(trust.cap(jnp.array([1.0, 0, 0, 0, 0]), 2.0), 1.0)
     np.testing.assert_allclose(trust.cap(jnp.full(5, 0.2), 2.0), 0.4)
+
+
+def test_a_cohort_with_most_clients_lying_moves_the_model_no_farther_than_usual(x64):
+    """Nobody knows the liars yet; the median length is theirs."""
+    moves = np.vstack([MOVES[:4], np.tile([[100.0, 1e6]], (3, 1))])
+    cohorts = [[0, 1, 2, 3], [0, 1, 2, 3], [0, 4, 5, 6]]
+    moved, _ = play("robust_fedeba_plus", np.ones((3, 7)), cohorts=cohorts, moves=moves, tau=0.5, alpha=0.0)
+    usual = twin.middle_length(as_models(MOVES[:4]), {}, None)
+    assert np.linalg.norm(moved[2]) <= 2 * 2 * usual + 1e-9
+    total, _ = twin.guarded(as_models(moves[cohorts[2]]), np.ones(4), np.ones(4), {0: 1.0}, usual=usual, updates=True,
+                            **GUARDS)  # fmt: skip
+    np.testing.assert_allclose(total[0][0], moved[2], atol=1e-9)
+    own = trust.directions(jnp.asarray(MOVES @ MOVES.T), 2.0, usual=0.25)
+    np.testing.assert_allclose(own.usual, 0.9 * 0.25 + 0.1 * 0.5)
+    np.testing.assert_allclose(trust.directions(jnp.zeros((3, 3)), 2.0, usual=0.25).usual, 0)
+
+
+def test_it_goes_on_with_those_whose_replies_are_finite(x64):
+    """However few; where nobody's are, the round is lost, and the run with it."""
+    moves = np.vstack([MOVES[:2], np.full((3, 2), np.inf)])
+    moved, _ = play("robust_fedeba_plus", np.ones(5), moves=moves, tau=0.5, alpha=0.0)
+    np.testing.assert_allclose(moved[0], MOVES[:2].mean(0), atol=1e-12)
+    nothing, _ = play("robust_fedeba_plus", np.ones(5), moves=np.full((5, 2), np.nan), tau=0.5, alpha=0.0)
+    assert np.isnan(nothing).all()
