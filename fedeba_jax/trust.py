@@ -16,6 +16,7 @@ from fedeba_jax.types import Scalar
 
 STEPS, SMOOTHING = 8, 1e-6  # of the geometric median
 KEPT = 0.9  # of a mean over rounds, in each
+AGREES = 0.5  # of the median cosine: an update with less does not count in its round
 LONGER = 2.0  # times its mean over rounds is the most that the median length is believed to be
 CONSISTENT = 1.4826  # times the median absolute deviation is the standard deviation of normal numbers
 
@@ -100,18 +101,16 @@ def earned(trust: Trust, cosines: jax.Array, past: Past, now: bool = False) -> j
       trust: "relu", by its cosine; "sign", by the sign of it; "history", by that of T, or of the cosine if there is no
         T yet; "off", all alike.
       cosines: to the geometric median, [n].
-      past: of "history"; () otherwise.
-      now: whether "history" asks for a positive cosine, too.
+      past: of "history"; () is that nobody is known.
+      now: whether "history" also asks for a cosine of half the median cosine.
     """
     if trust == "off":
         return jnp.ones_like(cosines)
     if trust == "relu":
         return jnp.maximum(cosines, 0.0)
-    agrees = cosines > 0
-    if past:
-        known, mean = past
-        before = jnp.where(known, mean, cosines) > 0
-        agrees = before & agrees if now else before
+    agrees = jnp.where(past[0], past[1], cosines) > 0 if past else cosines > 0
+    if trust == "history" and now:
+        agrees = agrees & (cosines > AGREES * jnp.maximum(jnp.median(cosines), 0.0))
     return agrees.astype(cosines.dtype)
 
 
@@ -146,16 +145,16 @@ def remember(cosines: jax.Array, counts: jax.Array, known: jax.Array, mean: jax.
     return known | counts, jnp.where(counts, new, mean)
 
 
-def agreeing(norm_clip: Scalar, everybody: bool = False) -> Rule:
+def agreeing(norm_clip: Scalar, trust: Trust = "history") -> Rule:
     """The mean of clipped updates that agree: what is left of the guards where all losses are equal, and nobody known.
 
     Args:
       norm_clip: rho, in median lengths.
-      everybody: whether those that do not agree count, too.
+      trust: as in `earned`.
     """
 
     def weigh(products: jax.Array) -> jax.Array:
         own = directions(products, norm_clip)
-        return prior((own.cosines > 0) | everybody, own.finite) * own.factors
+        return prior(earned(trust, own.cosines, (), now=True), own.finite) * own.factors
 
     return Rule("agreeing", NOTHING, weigh)

@@ -42,7 +42,7 @@ class Memory(NamedTuple):
 
 def supposed(norm_clip: Clip, trust: Trust, level: Level) -> Rule | None:
     """The guards of updates alone."""
-    return agreeing(norm_clip, everybody=trust == "off") if level == "full" else None
+    return agreeing(norm_clip, trust) if level == "full" else None
 
 
 @method(
@@ -70,10 +70,10 @@ def robust_fedeba_plus(
     F^ are the losses, or their median in place of those that are more than c robust deviations from it. r is the median
     length of the vectors, but no more than twice its mean over rounds. q_i is whether a client's updates, in the mean
     over its rounds, agree with the geometric median (`trust`; of a client that is new, its vectors of this sum). Both
-    medians are of those whose updates did so before, and of new clients. Whatever its past, an update that points
-    against the geometric median does not count, and a gradient that does is no longer than r / kappa, so that it counts
-    no more than in a plain mean. Losses or vectors that are not finite are left out, and their clients counted
-    (`excluded`); if nobody is left, the run stops.
+    medians are of those whose updates did so before, and of new clients. Whatever its past, an update whose cosine is
+    not half the median of the cosines does not count, and a gradient that points against the geometric median is no
+    longer than r / kappa, so that it counts no more than in a plain mean. Losses or vectors that are not finite are left
+    out, and their clients counted (`excluded`); if nobody is left, the run stops.
 
     Args:
       local: local training.
@@ -140,7 +140,7 @@ def robust_fedeba_plus(
         counts = own.finite & jnp.isfinite(reply.loss)
         cohort.leave_out(~counts, numbers=True)
         past = remember(own.cosines, counts, *past) if past else past
-        trusted = earned(trust, own.cosines, past, now=True)  # honest updates hardly ever oppose, gradients do
+        trusted = earned(trust, own.cosines, past, now=True)  # honest updates hardly ever disagree, gradients do
         p = weights(size_prior(cohort, prior), reply.loss, trusted, counts)
         state, delta = server.receive(state, stack.scale_rows(reply.delta, own.factors), p, cohort, aligned)
         share = stack.if_any(counts, jnp.where(unfair, 0.0, alpha))

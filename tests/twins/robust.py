@@ -72,7 +72,8 @@ def guarded(vectors, exponents, prior, past, *, norm_clip, weight_cap, trust, le
     elif trust == "sign":
         q = np.array([float(c > 0) for c in cosines])
     elif updates:
-        q = np.array([float(mean > 0 and cosines[i] > 0) for i, mean in remembered(cosines, past).items()])
+        least = max(np.median(cosines), 0) / 2
+        q = np.array([float(mean > 0 and cosines[i] > least) for i, mean in remembered(cosines, past).items()])
     else:
         q = np.array([float(past.get(i, c) > 0) for i, c in enumerate(cosines)])
     if not q.any():

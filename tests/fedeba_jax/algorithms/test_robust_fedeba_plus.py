@@ -131,6 +131,15 @@ def test_an_update_counts_if_it_agrees_and_those_before_did(x64, past, now):
     assert (p[4] > 0) == (past > 0 and now > 0)
 
 
+def test_an_update_must_agree_half_as_well_as_most_do():
+    cosines = jnp.array([0.9, 0.8, 0.41, 0.39, -0.2, 0.8])  # the median is 0.605
+    found = trust.earned("history", cosines, (), now=True)
+    np.testing.assert_array_equal(found, [1, 1, 1, 1, 0, 1])
+    np.testing.assert_array_equal(trust.earned("history", cosines.at[2].set(0.8), (), now=True), [1, 1, 1, 0, 0, 1])
+    np.testing.assert_array_equal(trust.earned("history", -cosines, (), now=True), [0, 0, 0, 0, 1, 0])
+    np.testing.assert_array_equal(trust.earned("history", cosines, ()), [1, 1, 1, 1, 0, 1])
+
+
 def test_those_who_opposed_the_others_before_do_not_make_the_median(x64):
     """Three of the five in the last cohort: as long, and as many, as they are, they would be the median themselves."""
     moves = np.vstack([MOVES[:4], MOVES[:1], np.tile(MOVES[4], (3, 1))])
