@@ -72,8 +72,8 @@ def robust_fedeba_plus(
     over its rounds, agree with the geometric median (`trust`; of a client that is new, its vectors of this sum). Both
     medians are of those whose updates did so before, and of new clients. Whatever its past, an update whose cosine is
     not half the median of the cosines does not count, and a gradient that points against the geometric median is no
-    longer than r / kappa, so that it counts no more than in a plain mean. Losses or vectors that are not finite are left
-    out, and their clients counted (`excluded`); if nobody is left, the run stops.
+    longer than r / kappa, so that it counts no more than in a plain mean. Losses or vectors that are not finite are
+    left out, and their clients counted (`excluded`); if nobody is left, the run stops.
 
     Args:
       local: local training.
