@@ -36,7 +36,7 @@ class Memory(NamedTuple):
     """What the method keeps across rounds."""
 
     opened: jax.Array  # whether the gate was open, as a guess of the next round's
-    usual: jax.Array  # [3], mean over rounds of the median length of gradients, first steps and updates
+    usual: jax.Array  # [2], mean over rounds of the median length of gradients, and of updates
     history: Any = ()  # with trust "history": T [M], and whose T there is [M]
 
 
@@ -68,12 +68,13 @@ def robust_fedeba_plus(
     """p_i = min(P, nu q_i exp(F^_i / tau)) of updates no longer than rho r, in all three sums of FedEBA+.
 
     F^ are the losses, or their median in place of those that are more than c robust deviations from it. r is the median
-    length of the vectors, but no more than twice its mean over rounds. q_i is whether a client's updates, in the mean
-    over its rounds, agree with the geometric median (`trust`; of a client that is new, its vectors of this sum). Both
-    medians are of those whose updates did so before, and of new clients. Whatever its past, an update whose cosine is
-    not half the median of the cosines does not count, and a gradient that points against the geometric median is no
-    longer than r / kappa, so that it counts no more than in a plain mean. Losses or vectors that are not finite are
-    left out, and their clients counted (`excluded`); if nobody is left, the run stops.
+    length of the vectors, but no more than twice its mean over rounds; of first steps, than twice that of updates. q_i
+    is whether a client's updates, in the mean over its rounds, agree with the geometric median (`trust`; of a client
+    that is new, its vectors of this sum). Both medians are of those whose updates did so before, and of new clients.
+    Whatever its past, an update whose cosine is not half the median of the cosines does not count, and a gradient that
+    points against the geometric median is no longer than r / kappa, so that it counts no more than in a plain mean.
+    Losses or vectors that are not finite are left out, and their clients counted (`excluded`); if nobody is left, the
+    run stops.
 
     Args:
       local: local training.
@@ -119,7 +120,7 @@ def robust_fedeba_plus(
 
     def start(params: Params, sizes: Sizes) -> Memory:
         nobody = jnp.zeros((sizes.num_clients,))
-        return Memory(jnp.ones((), bool), jnp.zeros(3), (nobody > 0, nobody) if trust == "history" else ())
+        return Memory(jnp.ones((), bool), jnp.zeros(2), (nobody > 0, nobody) if trust == "history" else ())
 
     def update(state: ServerState, memory: Memory, cohort: Cohort) -> tuple[ServerState, Memory, Info]:
         x, past, usual = state.params, tree.rows(memory.history, cohort.id), memory.usual
@@ -130,13 +131,13 @@ def robust_fedeba_plus(
             return Judged(None, is_open(angle, theta), (guarded, angle))
 
         once = memory.opened if local.loss_on == "full" else False
-        first, second = (functools.partial(guarded_sum, cohort, past, usual[i]) for i in (0, 1))
-        asked = cohort.ask_then_sum(local.loss, local.loss_and_grad, judge, x, likely=once, combine=first)
+        of_gradients, of_steps = (functools.partial(guarded_sum, cohort, past, usual[i]) for i in (0, 1))
+        asked = cohort.ask_then_sum(local.loss, local.loss_and_grad, judge, x, likely=once, combine=of_gradients)
         _, (_, unfair, (before, angle)), (gradient, one) = asked
         target = cohort.derived(lambda g: server.publish(g, cohort, local), gradient)
         reply = cohort.ask(aligned.train, x, target=target, weight=jnp.where(unfair, alpha, 0.0))
-        first_step, two = cohort.ask_combined(local.first_step, second, x, when=~unfair, alongside=True)
-        own = directions(cohort.gram(reply.delta), norm_clip, among=unsuspected(past), usual=usual[2])
+        first_step, _ = cohort.ask_combined(local.first_step, of_steps, x, when=~unfair, alongside=True)
+        own = directions(cohort.gram(reply.delta), norm_clip, among=unsuspected(past), usual=usual[1])
         counts = own.finite & jnp.isfinite(reply.loss)
         cohort.leave_out(~counts, numbers=True)
         past = remember(own.cosines, counts, *past) if past else past
@@ -147,7 +148,7 @@ def robust_fedeba_plus(
         delta = tree.mix(share, delta, server.publish(first_step, cohort, local))
         info = diagnose(p, before=before, after=guard_losses(reply.loss, loss_clip, counts, outliers))
         info |= {"angle": angle, "gate": unfair, "trusted": (counts & (trusted > 0)).sum()}
-        usual = jnp.where((found := jnp.stack([one, two, own.usual])) > 0, found, usual)  # 0 of what was not asked for
+        usual = jnp.where((found := jnp.stack([one, own.usual])) > 0, found, usual)  # 0 of what was not asked for
         return server.descend(state, delta), Memory(unfair, usual, tree.set_rows(memory.history, cohort.id, past)), info
 
     return remembering(forgetful(server, "which no guard looks at again"), start, update)

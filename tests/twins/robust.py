@@ -42,11 +42,10 @@ def robust_fedeba_plus(
         delta, p = guarded(
             deltas, believed_after / tau, q, known, usual=usual.get("update"), updates=True, **guards
         )  # fmt: skip
-        usual["update"] = mean_length(deltas, known, usual.get("update"))
+        of_updates, usual["update"] = usual.get("update"), mean_length(deltas, known, usual.get("update"))
         if not gate:
             first_steps = [subtract(path[1], x) for path in paths]
-            ideal = guarded(first_steps, np.zeros(len(cohort)), sizes, known, usual=usual.get("step"), **guards)[0]
-            usual["step"] = mean_length(first_steps, known, usual.get("step"))
+            ideal = guarded(first_steps, np.zeros(len(cohort)), sizes, known, usual=of_updates, **guards)[0]
             delta = add(scale(1 - alpha, delta), scale(alpha, ideal))
         x = add(x, scale(problem.server_rate, delta))
         trace.record(
