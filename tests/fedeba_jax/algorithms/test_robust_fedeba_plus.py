@@ -212,6 +212,16 @@ def test_a_cohort_with_most_clients_lying_moves_the_model_no_farther_than_usual(
     np.testing.assert_allclose(trust.directions(jnp.zeros((3, 3)), 2.0, usual=0.25).usual, 0)
 
 
+def test_a_closed_gate_is_bounded_the_same_way(x64):
+    """First steps were never asked for before; updates were."""
+    moves = np.vstack([MOVES[:4], np.tile([[100.0, 1e6]], (3, 1))])
+    losses = np.array([[1.0, 2, 3, 4, 9, 9, 9]] * 2 + [[9.0] * 7])
+    cohorts = [[0, 1, 2, 3], [0, 1, 2, 3], [0, 4, 5, 6]]
+    moved, _ = play("robust_fedeba_plus", losses, cohorts=cohorts, moves=moves, tau=0.5, alpha=0.5)
+    usual = twin.middle_length(as_models(MOVES[:4]), {}, None)
+    assert 0 < np.linalg.norm(moved[2]) <= 2 * 2 * 2 * usual  # an update moves by the fair gradient, too
+
+
 def test_it_goes_on_with_those_whose_replies_are_finite(x64):
     """However few; where nobody's are, the round is lost, and the run with it."""
     moves = np.vstack([MOVES[:2], np.full((3, 2), np.inf)])
