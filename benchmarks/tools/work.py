@@ -105,7 +105,12 @@ def random_data(work: Work) -> Data:
 
 
 def make_round(
-    work: Work, hparams: dict[str, Any] | None = None, *, rule: Rule | None = None, attack: Attack | None = None
+    work: Work,
+    hparams: dict[str, Any] | None = None,
+    *,
+    rule: Rule | None = None,
+    attack: Attack | None = None,
+    server_rate: float = 1.0,
 ) -> Round:
     """The round of a work; with a robust rule in place of the weighted sum, or under an attack, if they are given."""
     shape, per_client, dataset = work.images
@@ -116,7 +121,7 @@ def make_round(
         batch_size=work.batch, block=work.block, apply=model.apply,
     )  # fmt: skip
     make = (fedeba_jax.ALGORITHMS | PARTS)[work.algorithm]
-    server = fedeba_jax.robust(fedeba_jax.descent(optax.sgd(1.0)), rule)
+    server = fedeba_jax.robust(fedeba_jax.descent(optax.sgd(server_rate)), rule)
     algorithm = make(local, server, **(hparams or {}))
     client_map = _map_of(work.client_map)
 

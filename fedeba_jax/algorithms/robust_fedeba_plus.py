@@ -118,6 +118,14 @@ def robust_fedeba_plus(
         vector, found = cohort.by_columns(combined, vectors, (), sizes, losses, past, usual)
         return vector, *found
 
+    def of_updates(products: jax.Array, losses: jax.Array, sizes: Any, past: Any, usual: jax.Array) -> tuple[Any, ...]:
+        """How updates are guarded, who counts, their past from now on, who is trusted, and the weights."""
+        own = directions(products, norm_clip, among=unsuspected(past), usual=usual)
+        counts = own.finite & jnp.isfinite(losses)
+        past = remember(own.cosines, counts, *past) if past else past
+        trusted = earned(trust, own.cosines, past, now=True)  # honest updates hardly ever disagree, gradients do
+        return own, counts, past, trusted > 0, weights(sizes, losses, trusted, counts)
+
     def start(params: Params, sizes: Sizes) -> Memory:
         nobody = jnp.zeros((sizes.num_clients,))
         return Memory(jnp.ones((), bool), jnp.zeros(2), (nobody > 0, nobody) if trust == "history" else ())
@@ -137,17 +145,14 @@ def robust_fedeba_plus(
         target = cohort.derived(lambda g: server.publish(g, cohort, local), gradient)
         reply = cohort.ask(aligned.train, x, target=target, weight=jnp.where(unfair, alpha, 0.0))
         first_step, _ = cohort.ask_combined(local.first_step, of_steps, x, when=~unfair, alongside=True)
-        own = directions(cohort.gram(reply.delta), norm_clip, among=unsuspected(past), usual=usual[1])
-        counts = own.finite & jnp.isfinite(reply.loss)
+        known = (reply.loss, size_prior(cohort, prior), past, usual[1])
+        own, counts, past, trusted, p = cohort.at_server(of_updates, cohort.gram(reply.delta), *known)
         cohort.leave_out(~counts, numbers=True)
-        past = remember(own.cosines, counts, *past) if past else past
-        trusted = earned(trust, own.cosines, past, now=True)  # honest updates hardly ever disagree, gradients do
-        p = weights(size_prior(cohort, prior), reply.loss, trusted, counts)
         state, delta = server.receive(state, stack.scale_rows(reply.delta, own.factors), p, cohort, aligned)
         share = stack.if_any(counts, jnp.where(unfair, 0.0, alpha))
         delta = tree.mix(share, delta, server.publish(first_step, cohort, local))
         info = diagnose(p, before=before, after=guard_losses(reply.loss, loss_clip, counts, outliers))
-        info |= {"angle": angle, "gate": unfair, "trusted": (counts & (trusted > 0)).sum()}
+        info |= {"angle": angle, "gate": unfair, "trusted": (counts & trusted).sum()}
         usual = jnp.where((found := jnp.stack([one, own.usual])) > 0, found, usual)  # 0 of what was not asked for
         return server.descend(state, delta), Memory(unfair, usual, tree.set_rows(memory.history, cohort.id, past)), info
 
