@@ -21,6 +21,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "docs/api.md": {"api": methods.api},
     "docs/robustness.md": {
         "worst case": functools.partial(studies.under_attack, "robustness_fashion_mnist", "FashionMNIST"),
+        "more attacks": functools.partial(studies.under_attack, "robustness_more", "FashionMNIST, more attacks"),
         "worst case in small": functools.partial(studies.under_attack, "robustness_mini", "Embedded images"),
         "price of guards": studies.price_of_guards,
     },

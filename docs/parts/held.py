@@ -19,7 +19,7 @@ def result_folders() -> str:
     rows = []
     for path in evidence.folders_in(ROOT / evidence.RESULTS_DIR):
         content = folder.description(path)
-        own = [one for one in committed().values() if one.source.folder == path]
+        own = [*evidence.gather([path]).values()]
         size = sum(file.stat().st_size for file in path.iterdir())
         planned = f"{len(own)} of {len(content['runs'])}"
         algorithms = ", ".join(f"`{name}`" for name in grouped(own, lambda one: one.algorithm))
@@ -115,6 +115,7 @@ MADE_BY = {
     "fashion_mnist_mlp-readings": (f"{OTHER_SETTINGS} --lr_decay=1", f"{OTHER_SETTINGS} --test_split=holdout", BEFORE),
     "robustness_fashion_mnist": (f"{RUN}.robustness --flagfile=experiments/configs/robustness.flags",),
     "robustness_mini": (f"{RUN}.robustness",),
+    "robustness_more": (f"{RUN}.robustness --flagfile=experiments/configs/robustness_more.flags",),
 }
 """Commands of the folders that no preset fills."""
 
