@@ -7,18 +7,21 @@ from docs.parts import NOTHING, ROOT
 from experiments.paper import evidence
 from experiments.paper.comparison import verdict_text
 from experiments.reporting import robustness, tuning
+from experiments.reporting.attacked import NO_ATTACK, same_clients
 from experiments.reporting.columns import COLUMNS
 from experiments.reporting.loading import load
+from experiments.reporting.series import grouped
 from experiments.reporting.statistics import judged, paired
 from experiments.reporting.tables import grid, plain_markdown
 
+RESULTS = ROOT / evidence.RESULTS_DIR
 TUNING = evidence.RESULTS_DIR / "tuning_fashion_mnist"
 PRESET = ROOT / "experiments" / "configs" / "tune_fashion_mnist.flags"
 
 
 def under_attack(folder: str, title: str) -> str:
     """The worst cases of a committed study, and what collapses in it."""
-    series = load([ROOT / evidence.RESULTS_DIR / folder])
+    series = load([RESULTS / folder])
     return robustness.report(robustness.settings_of(series), title).strip()
 
 
@@ -57,6 +60,31 @@ def price_of_guards() -> str:
         differences += [verdict_text(one, COLUMNS[key].digits) for one in judged([compared]) if one]
     head = ("at its defaults", *(COLUMNS[key].title for key in measures))
     return grid(head, [*rows, (f"`{GUARDED}` against `{UNGUARDED}`", *differences)])
+
+
+LIMITS = ("loss_clip", "weight_cap")
+TRADED = ("robustness_guards", "robustness_fashion_mnist", "robustness_more")
+TO_PASS = {
+    "label_flipping(loss=max_plus)": "label flippers",
+    "scaling(loss=max_plus, drawn=true)": "exploded updates",
+}
+
+
+def what_guards_trade() -> str:
+    """R-FedEBA+ with other limits on losses and weights: without an attack, and under two that pass its guards best."""
+    own = [one for one in evidence.gather(RESULTS / name for name in TRADED).values() if one.algorithm == GUARDED]
+    rows = []
+    for limits, runs in sorted(grouped(own, lambda one: tuple(one.hparams[name] for name in LIMITS)).items()):
+        (setting,) = robustness.settings_of(runs)
+        without = setting.outcomes[NO_ATTACK]
+        before = [f"{without.figure(key):.{COLUMNS[key].digits}f}" for key in ("mean", "variance", "worst5")]
+        pairs = [same_clients(setting.outcomes[attack, 0.2], without) for attack in TO_PASS]
+        after = [
+            " → ".join(f"{one:.1f}" for one in pair[key]) for pair in pairs for key in ("mean", "minority_accuracy")
+        ]
+        rows.append((*(f"{limit:g}" for limit in limits), *before, *after))
+    under = [f"{what}, {told}" for told in TO_PASS.values() for what in ("accuracy", "minority")]
+    return grid((*(f"`{name}`" for name in LIMITS), "accuracy", "variance", "worst 5 %", *under), rows)
 
 
 def tuning_record() -> dict[str, Any]:
