@@ -57,7 +57,7 @@ compare: $(VENV)/.stamp-plot  ## every method at its defaults on embedded images
 theory: $(VENV)/.stamp-plot  ## the paper's theorems on thousands of small federations: tables and pictures (a minute)
 	$(RUN) -m experiments.theory
 
-robustness: $(VENV)/.stamp-plot  ## methods under attack on embedded images: worst case as table and heat map (a quarter of an hour, estimated)
+robustness: $(VENV)/.stamp-plot  ## methods under attack on embedded images: worst case as table and heat map (10 minutes)
 	$(RUN) -m experiments.robustness
 
 OPTIONS = servers noisy_labels privacy privacy_paper annealing
