@@ -24,6 +24,7 @@ PARTS: dict[str, dict[str, Any]] = {
         "more attacks": functools.partial(studies.under_attack, "robustness_more", "FashionMNIST, more attacks"),
         "worst case in small": functools.partial(studies.under_attack, "robustness_mini", "Embedded images"),
         "price of guards": studies.price_of_guards,
+        "what guards trade": studies.what_guards_trade,
     },
     "docs/tuning.md": {"tuned": studies.tuned},
     "docs/theory.md": {

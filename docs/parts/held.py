@@ -114,6 +114,7 @@ MADE_BY = {
     "fashion_mnist_mini_mlp": (f"{RUN}.reproduce --flagfile=experiments/configs/reproduce_small.flags",),
     "fashion_mnist_mlp-readings": (f"{OTHER_SETTINGS} --lr_decay=1", f"{OTHER_SETTINGS} --test_split=holdout", BEFORE),
     "robustness_fashion_mnist": (f"{RUN}.robustness --flagfile=experiments/configs/robustness.flags",),
+    "robustness_guards": (f"{RUN}.sweep --flagfile=experiments/configs/robustness_guards.flags",),
     "robustness_mini": (f"{RUN}.robustness",),
     "robustness_more": (f"{RUN}.robustness --flagfile=experiments/configs/robustness_more.flags",),
 }
