@@ -25,7 +25,7 @@ test-slow: $(VENV)/.stamp-test  ## the checks that take minutes
 	$(RUN) -m pytest -m slow
 
 test-peers: $(VENV)/.stamp-test $(VENV)/.stamp-bench  ## rules beside ByzFL's and models beside PyTorch's, with the packages
-	$(RUN) -m pytest tests/fedeba_jax/test_aggregation.py tests/fedeba_jax/models/test_against_torch.py
+	$(RUN) -m pytest tests/fedeba_jax/test_aggregation.py tests/fedeba_jax/models/test_against_torch.py tests/benchmarks/test_models.py
 
 lint: $(VENV)/.stamp-test  ## ruff (checks and format) and mypy
 	$(RUN) -m ruff check .

@@ -47,7 +47,7 @@ def test_unknown_models_are_told():
 
 
 def test_the_benchmark_runs_beside_pytorch(monkeypatch, capsys):
-    pytest.importorskip("torch", reason="PyTorch is not installed (extra: bench)")
+    pytest.importorskip("torch", reason="PyTorch is not installed: make test-peers")
     monkeypatch.setitem(models.WORKS, "lstm_words", TOKENS)
     monkeypatch.setattr(models, "TORCH", models.TORCH._replace(settings=({"threads": 1},)))
     models.main(["lstm_words"])
@@ -58,7 +58,7 @@ def test_the_benchmark_runs_beside_pytorch(monkeypatch, capsys):
 
 @pytest.mark.parametrize("model", ["resnet18", "mobilenet_v2", "lstm_words"])
 def test_pytorchs_round_moves_every_parameter(model):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra: bench)")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-peers")
     from benchmarks.peers import torch_deep, torch_models
 
     small = {
