@@ -19,7 +19,7 @@ def result_folders() -> str:
     rows = []
     for path in evidence.folders_in(ROOT / evidence.RESULTS_DIR):
         content = folder.description(path)
-        own = [*evidence.gather([path]).values()]
+        own = [one for one in load([path]) if one.finished]
         size = sum(file.stat().st_size for file in path.iterdir())
         planned = f"{len(own)} of {len(content['runs'])}"
         algorithms = ", ".join(f"`{name}`" for name in grouped(own, lambda one: one.algorithm))

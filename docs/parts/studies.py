@@ -15,7 +15,7 @@ from experiments.reporting.statistics import judged, paired
 from experiments.reporting.tables import grid, plain_markdown
 
 RESULTS = ROOT / evidence.RESULTS_DIR
-TUNING = evidence.RESULTS_DIR / "tuning_fashion_mnist"
+TUNING = RESULTS / "tuning_fashion_mnist"
 PRESET = ROOT / "experiments" / "configs" / "tune_fashion_mnist.flags"
 
 
@@ -31,7 +31,7 @@ def tuned() -> str:
     if not content:
         return NOTHING
     methods, planned = tuning.from_json(content), flags()["algorithm"].split(",")
-    rounds = next(iter(load([ROOT / TUNING / "test"]))).settings["rounds"]
+    rounds = next(iter(load([TUNING / "test"]))).settings["rounds"]
     left = [f"`{name}`" for name in planned if name not in content["methods"]]
     notes = tuning.notes(methods, rounds, content["test_seeds"])
     notes += [f"not tuned yet, of {len(planned)} methods: {', '.join(left)}; with them p-values are corrected over "
@@ -89,7 +89,7 @@ def what_guards_trade() -> str:
 
 def tuning_record() -> dict[str, Any]:
     """The committed tune.json; empty if there is none."""
-    path = ROOT / TUNING / "tune.json"
+    path = TUNING / "tune.json"
     return json.loads(path.read_text()) if path.exists() else {}
 
 

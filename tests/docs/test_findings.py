@@ -123,7 +123,7 @@ def test_every_folder_says_how_it_was_made(monkeypatch):
         held.commands(path)
 
 
-TUNED = evidence.folders_in(ROOT / studies.TUNING)
+TUNED = evidence.folders_in(studies.TUNING)
 
 
 def test_the_committed_tuning_follows_from_its_rows(monkeypatch, tmp_path, capsys):
